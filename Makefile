@@ -1,0 +1,75 @@
+# One way to run everything. `make help` lists it; every target sets up what it needs in .venv by itself.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench docs docs-serve clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# What each purpose installs beside the core.
+extras_demo := report,tensorboard
+extras_dev := dev,mujoco,minigrid,report,tensorboard
+extras_docs := docs,$(extras_dev)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.dev ## make .venv with all that test and check need
+	@echo "==> $(VENV) is ready: source $(BIN)/activate"
+
+demo: $(VENV)/.demo ## see the bonus at work, in a minute
+	@$(BIN)/critex demo
+
+test: $(VENV)/.dev ## run the tests
+	@echo "==> pytest"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, package rules
+	@echo "==> ruff format"
+	@$(BIN)/ruff format --check .
+	@echo "==> ruff check"
+	@$(BIN)/ruff check .
+	@echo "==> mypy --strict src"
+	@$(BIN)/mypy
+	@echo "==> package rules"
+	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.dev ## rewrite the code in the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## measure the speed of the bonus on this machine
+	@for file in benchmarks/*.py; do \
+		echo "==> $$file"; OMP_NUM_THREADS=1 $(BIN)/python "$$file"; done
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	@echo "==> mkdocs"
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "==> open site/index.html"
+
+docs-serve: $(VENV)/.docs ## documentation at localhost:8000, rebuilt as you write
+	@$(BIN)/mkdocs serve
+
+clean: ## remove .venv, caches and built files (never runs/)
+	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ------------------------------------------------------------------------------------------------ set-up
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		f"critex needs Python 3.11 or later, this is {sys.version.split()[0]}: make PYTHON=python3.12 setup")'
+	@echo "==> making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp per purpose: reinstalled when pyproject.toml or constraints.txt is newer, else nothing to do.
+$(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing critex[$(extras_$*)] (minutes the first time, seconds after)"
+	@$(BIN)/python -m pip install -c constraints.txt -e '.[$(extras_$*)]' 2>$(VENV)/pip.err \
+		| awk '/^(Collecting|Processing)/ { sub(/.*\//, "", $$2); sub(/(-[0-9]|[<>=!~;\[(]).*/, "", $$2); printf "%s ", $$2; fflush(); n++ } \
+		       /^Installing collected/ { printf "\n    installing %d packages\n", n + 1; fflush() }' \
+		|| { grep -v '^WARNING' $(VENV)/pip.err; exit 1; }
+	@touch $@
