@@ -1,0 +1,105 @@
+"""README and docs are code: their python blocks run, and their commands are real.
+
+The python blocks of a page share one namespace and run in order. In the blocks of commands every line that
+begins with `critex` must be accepted by the command line. A comment right above a block changes that:
+
+    <!-- run -->            run the whole block in a shell, in the page's temporary directory
+    <!-- skip: reason -->   leave it out
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(
+    r"(?:<!--\s*(?P<mark>.*?)\s*-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block and where it stands."""
+
+    page: Path
+    line: int
+    language: str
+    mark: str
+    code: str
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    """The blocks of a page in these languages that are not marked to be skipped."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCE.finditer(text):
+        mark = match["mark"] or ""
+        line = text[: match.start("code")].count("\n") + 1
+        if mark.startswith("skip"):
+            assert re.match(r"skip: \S", mark), (
+                f"{page}:{line}: say why the block is skipped: <!-- skip: reason -->"
+            )
+        elif match["language"] in languages:
+            found.append(Block(page, line, match["language"], mark, match["code"]))
+    return found
+
+
+def with_blocks(*languages: str) -> pytest.MarkDecorator:
+    """One test for each page that has such blocks."""
+    pages = [page for page in PAGES if blocks(page, *languages)]
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def commands(code: str) -> list[list[str]]:
+    """The `critex` commands of a shell block, as argument lists."""
+    lines = code.replace("\\\n", " ").splitlines()
+    words = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+    return [line[1:] for line in words if line and line[0] == "critex"]
+
+
+@with_blocks("python", "py")
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    for block in blocks(page, "python", "py"):
+        # Padded with newlines, so that a traceback shows the line of the page.
+        exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), namespace)
+
+
+@with_blocks("bash", "sh", "console")
+def test_marked_commands_run(page: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for block in blocks(page, "bash", "sh", "console"):
+        if block.mark == "run":
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", block.code],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"{page}:{block.line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_reader_of_blocks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "a\n\n```python\nx = 1\n```\n\n<!-- skip: slow -->\n```python\n1 / 0\n```\n<!-- run -->\n```bash\nls\n```\n"
+    )
+    assert blocks(page, "python") == [Block(page, 4, "python", "", "x = 1\n")]
+    assert [(block.mark, block.code) for block in blocks(page, "bash")] == [("run", "ls\n")]
+    assert commands("$ critex eval \\\n  runs/a  # why\nmake demo\n") == [["eval", "runs/a"]]
+    page.write_text("<!-- skip -->\n```python\n1 / 0\n```\n")
+    with pytest.raises(AssertionError, match="say why"):
+        blocks(page, "python")

@@ -1,0 +1,67 @@
+"""What an import costs: `import critex` may load torch, numpy, scipy, gymnasium and what these need, no more."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def loaded(statement: str, *, cwd: Path = ROOT) -> set[str]:
+    """Top-level modules that a fresh interpreter has after `statement` and did not have before."""
+    code = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def distributions(*names: str) -> set[str]:
+    """These distributions and everything they require, extras and other platforms aside."""
+    found: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = re.sub(r"[-_.]+", "-", queue.pop()).lower()
+        if name not in found:
+            found.add(name)
+            queue += [requirement for requirement in _requirements(name) if requirement]
+    return found
+
+
+def _requirements(name: str) -> list[str]:
+    try:
+        lines = requires(name) or []
+    except ModuleNotFoundError:  # PackageNotFoundError: required on another platform only
+        return []
+    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
+
+
+def foreign(modules: set[str], *allowed: str) -> set[str]:
+    """The distributions behind `modules` that are neither `allowed` nor required by them."""
+    owners = packages_distributions()
+    used = {re.sub(r"[-_.]+", "-", dist).lower() for module in modules for dist in owners.get(module, [])}
+    return used - distributions(*allowed) - {"critex"}
+
+
+def test_import_critex_is_light() -> None:
+    modules = loaded("import critex")
+    assert {"critex", "torch"} <= modules
+    assert not foreign(modules, "torch", "numpy", "scipy", "gymnasium")
+
+
+@pytest.mark.parametrize("package", ["rich", "tyro", "matplotlib", "mujoco", "minigrid", "tensorboard"])
+def test_a_heavy_import_would_be_seen(package: str) -> None:
+    assert package in foreign(loaded(f"import {package}"), "torch", "numpy", "scipy", "gymnasium")
+
+
+def test_the_bonus_folder_works_alone(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src/critex/bonus", tmp_path / "taken")
+    modules = loaded("import taken; taken.Gram(3)", cwd=tmp_path)
+    assert "critex" not in modules
+    assert not foreign(modules, "torch", "numpy", "scipy")
