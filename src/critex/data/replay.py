@@ -1,0 +1,216 @@
+"""A replay buffer: a ring of preallocated tensors, one gather a field, saved as immutable chunks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from critex.data.transition import Batch, Transition
+from critex.data.tree import tree_leaves, tree_map
+from critex.errors import UserError
+
+
+class Replay:
+    """The last `capacity` transitions, sampled uniformly with replacement.
+
+    Row g, the g-th ever added, lives at g mod capacity; the N rows of a vector step are added in env order.
+    Observations keep their dtype (uint8 images stay uint8), reward and bonus are two columns. Of
+    `transition.info` only the keys named in `keep_info` are stored.
+
+    On disk the buffer is a row of chunk files, chunk k with the rows [k·chunk, (k+1)·chunk), each written
+    once; `state_dict` holds the rest: counters, generator, the rows of the unfinished chunk. To save, call
+    `save_chunks(directory)` and store `state_dict()`; to restore, `load_state_dict(state)`, then
+    `load_chunks(directory)`.
+    """
+
+    def __init__(
+        self, capacity: int, seed: int = 0, *, keep_info: Iterable[str] = (), chunk: int | None = None
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self.capacity = capacity
+        self.chunk = min(capacity, 10_000) if chunk is None else chunk
+        if not 1 <= self.chunk <= capacity:
+            raise ValueError(f"chunk must lie between 1 and the capacity {capacity}, not {self.chunk}")
+        self.keep_info = tuple(keep_info)
+        self.total = 0  # rows ever added
+        self.generator = torch.Generator().manual_seed(seed)
+        self._storage: dict[str, Any] = {}  # Transition.asdict() with every leaf [capacity, …]
+        self._arrays: list[Any] = []  # numpy views of its leaves: writing through them takes half the time
+        self._saved: set[int] = set()  # the chunks on disk that belong to this very history
+        self._complete = True  # False between load_state_dict and load_chunks
+
+    def __len__(self) -> int:
+        return min(self.total, self.capacity)
+
+    def add(self, transition: Transition) -> None:
+        """Append the N rows of one vector step, overwriting the oldest."""
+        n, start = len(transition), self.total % self.capacity
+        if n > self.capacity:
+            raise ValueError(f"a step of {n} rows does not fit in a replay of {self.capacity}")
+        tree = self._tree(transition)
+        if not self._storage:
+            self._allocate(tree)
+        end = start + n
+        for array, leaf in zip(self._arrays, tree_leaves(tree), strict=True):
+            rows = leaf.numpy(force=True)
+            if end <= self.capacity:
+                array[start:end] = rows
+            else:
+                array[start:], array[: end - self.capacity] = (
+                    rows[: self.capacity - start],
+                    rows[self.capacity - start :],
+                )
+        self.total += n
+
+    def sample(self, batch_size: int) -> Batch:
+        """`batch_size` rows drawn uniformly with replacement by the replay's own generator: [B, …]."""
+        if self.total == 0:
+            raise ValueError("the replay is empty: add a transition before sampling")
+        return self._gather(torch.randint(len(self), (batch_size,), generator=self.generator))
+
+    def last(self, n: int) -> Batch:
+        """The newest min(n, len) rows, oldest first: [n, …]."""
+        return self._rows(self.total - min(n, len(self)), self.total)
+
+    def all(self) -> Batch:
+        """Every row held, oldest first."""
+        return self.last(self.capacity)
+
+    # --- storage ---
+
+    def _tree(self, transition: Transition) -> dict[str, Any]:
+        tree = transition.asdict()
+        try:
+            tree["info"] = {key: transition.info[key] for key in self.keep_info}
+        except KeyError as key:
+            raise UserError(
+                f"the replay should keep info[{key}], which this environment does not give"
+            ) from None
+        return tree
+
+    def _allocate(self, like: dict[str, Any]) -> None:
+        storage: Any = tree_map(lambda x: torch.zeros((self.capacity, *x.shape[1:]), dtype=x.dtype), like)
+        self._storage, self._arrays = storage, [leaf.numpy() for leaf in tree_leaves(storage)]
+
+    def _gather(self, index: torch.Tensor) -> Batch:
+        if not self._complete:
+            raise ValueError("the replay is half restored: call load_chunks after load_state_dict")
+        rows: Any = tree_map(lambda x: x.index_select(0, index), self._storage)
+        return Transition(**rows)
+
+    def _rows(self, first: int, stop: int) -> Batch:
+        """A copy of the rows first … stop − 1, counted from the first ever added."""
+        return self._gather(torch.arange(first, stop) % self.capacity)
+
+    def _put(self, first: int, rows: dict[str, Any]) -> None:
+        index = torch.arange(first, first + len(rows["reward"])) % self.capacity
+        tree_map(lambda x, new: x.index_copy_(0, index, new), self._storage, rows)
+
+    # --- checkpoints ---
+
+    @property
+    def _oldest(self) -> int:
+        return self.total - len(self)
+
+    def _finished(self) -> range:
+        """The finished chunks of which rows are still held."""
+        return range(self._oldest // self.chunk, self.total // self.chunk)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the finished chunks."""
+        state: dict[str, Any] = {"capacity": self.capacity, "chunk": self.chunk, "total": self.total}
+        state["generator"] = self.generator.get_state()
+        if self.total:
+            first = max(self.total // self.chunk * self.chunk, self._oldest)
+            state["tail"] = self._rows(first, self.total).asdict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore counters, generator and tail; `load_chunks` brings the rest."""
+        for name in ("capacity", "chunk"):
+            if state[name] != getattr(self, name):
+                raise UserError(f"the saved replay has {name} {state[name]}, this one {getattr(self, name)}")
+        self.total = state["total"]
+        self.generator.set_state(state["generator"])
+        self._storage, self._saved = {}, set()
+        if self.total:
+            self._allocate(state["tail"])
+            self._put(self.total - len(state["tail"]["reward"]), state["tail"])
+        self._complete = not self._finished()
+
+    def save_chunks(self, directory: str | Path) -> None:
+        """Write the finished chunks that are not on disk yet, each atomically.
+
+        A file left by a stretch that a kill undid is overwritten, not trusted.
+        """
+        for k in self._finished():
+            if k not in self._saved:
+                first = max(k * self.chunk, self._oldest)
+                rows = self._rows(first, (k + 1) * self.chunk).asdict()
+                _write(_path(directory, k), {"first": first, "rows": rows, "crc": _crc(rows)})
+                self._saved.add(k)
+
+    def load_chunks(self, directory: str | Path) -> None:
+        """Read back the chunks that the loaded state refers to, each checked against its checksum."""
+        for k in self._finished():
+            path = _path(directory, k)
+            first, rows = _read(path)
+            drop = max(self._oldest - first, 0)
+            if (
+                first > max(k * self.chunk, self._oldest)
+                or first + len(rows["reward"]) != (k + 1) * self.chunk
+            ):
+                raise UserError(f"{path} does not hold the rows that this checkpoint needs")
+            self._put(first + drop, tree_map(lambda x, drop=drop: x[drop:], rows))  # type: ignore[arg-type]
+            self._saved.add(k)
+        self._complete = True
+
+    def prune_chunks(self, directory: str | Path, keep_states: Sequence[dict[str, Any]]) -> None:
+        """Delete the chunks that none of the kept checkpoints (their `state_dict`s) needs."""
+        oldest = min((max(state["total"] - self.capacity, 0) for state in keep_states), default=0)
+        for path in Path(directory).glob("replay-*.pt"):
+            k = int(path.stem.removeprefix("replay-"))
+            if (k + 1) * self.chunk <= oldest:
+                path.unlink()
+
+
+def _path(directory: str | Path, k: int) -> Path:
+    return Path(directory) / f"replay-{k:06d}.pt"
+
+
+def _crc(rows: dict[str, Any]) -> int:
+    crc = 0
+    for leaf in tree_leaves(rows):
+        crc = zlib.crc32(leaf.contiguous().numpy().data, crc)
+    return crc
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Temporary file, fsync, rename: a reader sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _read(path: Path) -> tuple[int, dict[str, Any]]:
+    try:
+        content = torch.load(path, weights_only=True)
+        first, rows, crc = content["first"], content["rows"], content["crc"]
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: without it the replay buffer cannot be restored") from None
+    except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        raise UserError(f"{path} is damaged ({error}): the replay buffer cannot be restored") from error
+    if _crc(rows) != crc:
+        raise UserError(f"{path} is damaged (wrong checksum): the replay buffer cannot be restored")
+    return first, rows
