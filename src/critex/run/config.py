@@ -1,0 +1,166 @@
+"""The options of a run, and dataclasses as plain dictionaries: exact there and strict back."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from critex.errors import UserError, unknown
+
+T = TypeVar("T")
+
+
+@dataclass
+class RunConfig:
+    """What every run has, whatever the algorithm: nest it in a config, or inherit from it."""
+
+    out: str = ""
+    """Directory of the run, as in runs/a; empty: runs/<algorithm>-<date and time>."""
+
+    seed: int = 0
+    """Seed of everything: weights, actions, replay, environments."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the networks live; auto takes a GPU where torch sees one."""
+
+    threads: int = 1
+    """Threads of torch; 0 leaves torch's own choice. Exact resume is promised for an unchanged number."""
+
+    log_every: int = 1_000
+    """Environment steps from one line of training metrics to the next."""
+
+    eval_every: int = 0
+    """Environment steps from one evaluation to the next; 0: none."""
+
+    eval_episodes: int = 10
+    """Episodes of one evaluation."""
+
+    checkpoint_every: int = 10_000
+    """Environment steps from one checkpoint to the next; 0: by the clock alone."""
+
+    checkpoint_minutes: float = 10.0
+    """Minutes from one checkpoint to the next, whichever comes first; 0: by steps alone."""
+
+    tensorboard: bool = True
+    """Mirror the metrics to TensorBoard where it is installed."""
+
+    wandb: bool = False
+    """Mirror the metrics to Weights & Biases."""
+
+    progress: bool = True
+    """Show the progress: a bar on a terminal, otherwise a line every ten seconds."""
+
+
+def check(options: RunConfig) -> None:
+    """Refuse options that cannot be meant, naming the first of them."""
+    least = {"seed": 0, "threads": 0, "log_every": 1, "eval_every": 0, "eval_episodes": 1}
+    least |= {"checkpoint_every": 0, "checkpoint_minutes": 0}
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if not value >= bound:
+            raise UserError(f"{name} is {value}; it must be at least {bound}")
+
+
+def to_dict(obj: Any) -> dict[str, Any]:
+    """A dataclass as nested dictionaries, lists, strings, numbers and None; `from_dict` is the inverse."""
+    return {f.name: _plain(getattr(obj, f.name), f.name) for f in dataclasses.fields(obj)}
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    raise TypeError(f"{where} is of type {type(value).__name__}, which no config file can hold")
+
+
+def from_dict(cls: type[T], data: dict[str, Any], where: str = "") -> T:
+    """Build the dataclass `cls` from nested dictionaries; a missing key takes the default of its field.
+
+    Strict: an unknown key, a value of another type and a missing key without default are a `UserError` that
+    names the key (dotted, `where` in front). The one conversion is from int to float.
+    """
+    hints = get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            raise unknown("config key", where + key, [where + name for name in fields])
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _typed(hints[name], data[name], where + name)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UserError(f"config key {where + name!r} is missing")
+    return cls(**values)
+
+
+def _typed(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the type `hint`, or a UserError."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _one_of(args, value, where)
+    if origin is Literal:
+        if not any(value == arg and type(value) is type(arg) for arg in args):
+            raise UserError(
+                f"config key {where!r} is {value!r}; it must be one of {', '.join(map(repr, args))}"
+            )
+        return value
+    if hint is None or hint is type(None):
+        matches = value is None
+    elif isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return from_dict(hint, value, where + ".")
+    elif hint is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        matches = False
+    elif hint is Path and isinstance(value, str):
+        return Path(value)
+    elif (origin or hint) is tuple and isinstance(value, list | tuple):
+        if not args:
+            return tuple(value)
+        if len(args) == 2 and args[1] is Ellipsis:
+            args = (args[0],) * len(value)
+        matches = len(args) == len(value)
+        if matches:
+            return tuple(
+                _typed(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, value, strict=True))
+            )
+    elif (origin or hint) is list and isinstance(value, list):
+        return [_typed(args[0], v, f"{where}[{i}]") for i, v in enumerate(value)] if args else value
+    elif (origin or hint) is dict and isinstance(value, dict):
+        return {k: _typed(args[1], v, f"{where}.{k}") for k, v in value.items()} if args else value
+    else:
+        matches = type(value) is hint  # exact, so that True is no int
+    if not matches:
+        name = getattr(hint, "__name__", str(hint)) if not args else str(hint)
+        raise UserError(f"config key {where!r} is {value!r}; it must be of type {name}")
+    return value
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+    """`value` as the first of the types that takes it."""
+    if value is None and type(None) in hints:
+        return None
+    errors = []
+    for hint in hints:
+        if hint is type(None):
+            continue
+        try:
+            return _typed(hint, value, where)
+        except UserError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    names = " | ".join("None" if h is type(None) else getattr(h, "__name__", str(h)) for h in hints)
+    raise UserError(f"config key {where!r} is {value!r}; it must be of type {names}")

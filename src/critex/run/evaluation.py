@@ -1,0 +1,96 @@
+"""Evaluation episodes: their own environments, their own seeds, no bonus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from critex.data.tree import Tree
+from critex.run.seeding import derive_seed, preserved_rng, seed_everything
+
+MAX_ENVS = 10
+MAX_EPISODE = 100_000
+
+Policy = Callable[[Tree], torch.Tensor]
+"""obs → action, both [N, …], greedy; it must leave the agent as it found it."""
+
+
+class EpisodeLike(Protocol):
+    """A finished episode."""
+
+    @property
+    def env(self) -> int:
+        """Index of its environment in the vector."""
+
+    @property
+    def return_(self) -> float:
+        """Extrinsic return, the plain sum of the environment's rewards."""
+
+    @property
+    def length(self) -> int:
+        """Steps."""
+
+
+class EvalEnvs(Protocol):
+    """What an evaluation needs of a vector of environments."""
+
+    @property
+    def obs(self) -> Tree:
+        """The observation to act on."""
+
+    def step(self, action: torch.Tensor, /) -> tuple[Any, Tree]:
+        """(transition, the next observation to act on)."""
+
+    def pop_episodes(self) -> Any:
+        """The episodes that finished since the last call."""
+
+    def close(self) -> object:
+        """Free what the environments hold."""
+
+
+class MakeEnvs(Protocol):
+    """A factory of environments, such as `functools.partial(Envs, "CartPole-v1")`."""
+
+    def __call__(self, num_envs: int, *, seed: int) -> EvalEnvs:
+        """`num_envs` fresh environments."""
+
+
+def evaluate(
+    policy: Policy, make_envs: MakeEnvs, episodes: int, seed: int, max_steps: int = MAX_EPISODE
+) -> dict[str, Any]:
+    """Play `episodes` episodes; return their mean return, every return and every length.
+
+    Each of the N envs plays a fixed number of episodes: the first of many to finish are the short ones.
+    The global generators are seeded for the evaluation and put back afterwards, so training never notices.
+    `max_steps` is for environments without a clock: an evaluation that would take more than so many steps an
+    episode ends there, and `unfinished` counts the missing episodes.
+    """
+    n = min(episodes, MAX_ENVS)
+    quota = [episodes // n + (i < episodes % n) for i in range(n)]
+    played: list[list[EpisodeLike]] = [[] for _ in range(n)]
+    with preserved_rng(), torch.no_grad():
+        seed_everything(derive_seed(seed, "policy"))
+        envs = make_envs(n, seed=derive_seed(seed, "envs"))
+        try:
+            obs, steps = envs.obs, 0
+            while any(len(p) < q for p, q in zip(played, quota, strict=True)) and steps < max_steps * max(
+                quota
+            ):
+                _, obs = envs.step(policy(obs))
+                steps += 1
+                for episode in envs.pop_episodes():
+                    played[episode.env].append(episode)
+        finally:
+            envs.close()
+    counted = [episode for p, q in zip(played, quota, strict=True) for episode in p[:q]]
+    returns = [float(episode.return_) for episode in counted]
+    result: dict[str, Any] = {
+        "return": sum(returns) / len(returns) if returns else float("nan"),
+        "returns": returns,
+        "lengths": [int(episode.length) for episode in counted],
+    }
+    if len(returns) < episodes:
+        result["unfinished"] = episodes - len(returns)
+    return result

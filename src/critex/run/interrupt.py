@@ -1,0 +1,46 @@
+"""Ctrl-C: the first lets the iteration finish and checkpoints, the second stops at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from critex.errors import UserError
+
+
+class Interrupted(UserError):
+    """The run was asked to stop; it is checkpointed and can go on. `exit_code` is what a shell expects."""
+
+    def __init__(self, message: str, signum: int = signal.SIGINT):
+        super().__init__(message)
+        self.exit_code = 128 + signum
+
+
+class StopSignals:
+    """Takes note of SIGINT and SIGTERM between `catch` and `release`; `caught` is the signal, or 0."""
+
+    def __init__(self) -> None:
+        self.caught = 0
+        self._handlers: dict[int, Any] = {}
+
+    def catch(self) -> None:
+        """Handle the signals, unless this is not the main thread (which alone may) or they are ignored."""
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._handlers[signum] = signal.signal(signum, self._handle)
+
+    def release(self) -> None:
+        """Put back the handlers that were there before."""
+        while self._handlers:
+            signum, handler = self._handlers.popitem()
+            signal.signal(signum, handler or signal.SIG_DFL)
+
+    def _handle(self, signum: int, _: FrameType | None) -> None:
+        if self.caught:
+            raise KeyboardInterrupt
+        self.caught = signum
+        os.write(2, b"\nstopping after this step; once more stops at once, without a checkpoint\n")

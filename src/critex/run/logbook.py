@@ -1,0 +1,105 @@
+"""What a run tells while it works: the lines of metrics.jsonl and their mirrors, and when the next is due."""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from critex.run.config import RunConfig
+from critex.run.evaluation import EpisodeLike
+from critex.run.metrics import METRICS, MetricsFile, plain_numbers
+from critex.run.progress import EPISODES
+from critex.run.sinks import Sink, open_sinks
+
+
+class Logbook:
+    """Writes every line to metrics.jsonl and to the mirrors; knows the clock and what the display shows."""
+
+    def __init__(self, run: Path, options: RunConfig, hint: str):
+        self._run, self._options = run, options
+        self.file = MetricsFile(run / METRICS, hint)
+        self._sinks: list[Sink] = []
+        self._id = uuid.uuid4().hex  # of the run at Weights & Biases
+        self._returns: deque[float] = deque(maxlen=EPISODES)
+        self._next_log = options.log_every
+        self._logged = (0, 0.0)  # step and time of the last train line
+        self._started, self._elapsed = time.perf_counter(), 0.0
+        self.bonus = math.nan
+
+    def open_mirrors(self, config: dict[str, Any], step: int) -> None:
+        """Begin to mirror what comes after `step`."""
+        self._sinks = open_sinks(self._run, self._options, config, self._id, step)
+
+    def seconds(self) -> float:
+        """How long the run has been working, over all its resumptions."""
+        return self._elapsed + time.perf_counter() - self._started
+
+    def mean_return(self) -> float:
+        """Mean extrinsic return of the last hundred episodes."""
+        return sum(self._returns) / len(self._returns) if self._returns else math.nan
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """One line."""
+        line = {"kind": kind, "step": step, "time": round(self.seconds(), 3), **values}
+        self.file.write(line)
+        for sink in self._sinks:
+            sink.write(line)
+
+    def episodes(self, step: int, episodes: Iterable[EpisodeLike]) -> None:
+        """One line for each finished episode."""
+        for episode in episodes:
+            value = float(episode.return_)
+            self._returns.append(value)
+            line = {"return": value, "length": int(episode.length), "env": int(episode.env)}
+            self.write("episode", step, line)
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for a train line."""
+        return step >= self._next_log
+
+    def train(self, step: int, values: Mapping[str, Any]) -> None:
+        """A train line: these values and the speed since the last one."""
+        numbers = plain_numbers(values)
+        self.bonus = float(numbers.get("bonus", self.bonus))
+        now, (last, since) = self.seconds(), self._logged
+        self._logged = (step, now)
+        self._next_log = next_multiple(step, self._options.log_every)
+        self.write("train", step, {"sps": round((step - last) / max(now - since, 1e-9), 1), **numbers})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything above; the lines so far are on the disk when this returns."""
+        return {
+            "bytes": self.file.sync(),
+            "seconds": self.seconds(),
+            "next_log": self._next_log,
+            "logged": self._logged,
+            "returns": list(self._returns),
+            "bonus": self.bonus,
+            "id": self._id,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to that state; later lines are cut off the file."""
+        self.file.truncate(state["bytes"])
+        self._elapsed, self._started = state["seconds"], time.perf_counter()
+        self._next_log, self._logged = state["next_log"], tuple(state["logged"])
+        self._returns = deque(state["returns"], maxlen=EPISODES)
+        self.bonus, self._id = state["bonus"], state["id"]
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        try:
+            self.file.close()
+        finally:
+            while self._sinks:
+                self._sinks.pop().close()
+
+
+def next_multiple(step: int, every: int) -> int:
+    """The first multiple of `every` after `step`."""
+    return (step // every + 1) * every

@@ -1,0 +1,124 @@
+"""metrics.jsonl: one JSON object a line, only ever appended to.
+
+Every line has `kind` ("episode", "train" or "eval"), `step` (environment steps taken) and `time`. The fields
+named in `TIMING_FIELDS` depend on the machine and its mood; the others are the same whenever the run is.
+Not-a-number and the infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from critex.errors import UserError
+from critex.run.files import disk_errors, write_all
+
+METRICS = "metrics.jsonl"
+TIMING_FIELDS = ("time", "sps")
+"""time: seconds the run has been working, over all its resumptions. sps: environment steps per second."""
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def plain_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with tensors as numbers."""
+    return {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
+
+
+def encode_line(line: Mapping[str, Any]) -> bytes:
+    """One line of the file."""
+    return json.dumps({k: _finite(v) for k, v in line.items()}, allow_nan=False).encode() + b"\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+class MetricsFile:
+    """Appends lines; they reach the file at `flush` and the disk at `sync`."""
+
+    def __init__(self, path: Path, hint: str = ""):
+        self.path, self._hint = path, hint
+        self._waiting: list[bytes] = []
+        with disk_errors(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append one line."""
+        self._waiting.append(encode_line(line))
+
+    def flush(self) -> None:
+        """Hand the lines to the operating system: from here on they survive the death of the process."""
+        if self._waiting:
+            data, self._waiting = b"".join(self._waiting), []
+            with disk_errors(self.path, self._hint):
+                write_all(self._fd, data)
+
+    def sync(self) -> int:
+        """Put the lines on the disk and return the length of the file in bytes."""
+        self.flush()
+        with disk_errors(self.path, self._hint):
+            os.fsync(self._fd)
+            return os.fstat(self._fd).st_size
+
+    def truncate(self, length: int) -> None:
+        """Forget what was written after a checkpoint that noted this length."""
+        with disk_errors(self.path):
+            size = os.fstat(self._fd).st_size
+            if size < length:
+                raise UserError(
+                    f"{self.path} has {size} bytes, fewer than the {length} noted in the "
+                    "checkpoint: it was changed, so the run cannot go on exactly"
+                )
+            os.ftruncate(self._fd, length)
+
+    def close(self) -> None:
+        """Flush and close."""
+        if self._fd >= 0:
+            try:
+                self.flush()
+            finally:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict[str, Any]]:
+    """Every line of a metrics.jsonl (or of the run directory that holds it).
+
+    A line that is no JSON object is a `UserError` with file and line number. With a list as `broken` such
+    lines are left out, and the list receives one sentence for each.
+    """
+    path = Path(path)
+    path = path / METRICS if path.is_dir() else path
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    lines = []
+    for number, data in enumerate(text.splitlines(), start=1):
+        try:
+            line = json.loads(data)
+            if not isinstance(line, dict):
+                raise ValueError("it is no JSON object")
+        except ValueError as error:
+            problem = f"{path}, line {number} is broken: {error}"
+            if broken is None:
+                raise UserError(problem) from error
+            broken.append(problem)
+        else:
+            lines.append({key: _restored(value) for key, value in line.items()})
+    return lines
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SPECIAL.get(value, value)
+    return [_restored(item) for item in value] if isinstance(value, list) else value
