@@ -47,11 +47,11 @@ bench: $(VENV)/.dev ## measure the speed of the bonus on this machine
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	@echo "==> mkdocs"
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "==> open site/index.html"
 
 docs-serve: $(VENV)/.docs ## documentation at localhost:8000, rebuilt as you write
-	@$(BIN)/mkdocs serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 clean: ## remove .venv, caches and built files (never runs/)
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,9 +1,9 @@
 """README and docs are code: their python blocks run, and their commands are real.
 
-The python blocks of a page share one namespace and run in order. In the blocks of commands every line that
-begins with `critex` must be accepted by the command line. A comment right above a block changes that:
+The python blocks of a page share one namespace and run in order, in a temporary directory. In bash blocks
+every line that begins with `critex` must be accepted by the command line. A comment above a block changes that:
 
-    <!-- run -->            run the whole block in a shell, in the page's temporary directory
+    <!-- run -->            run the bash block too, in the same directory
     <!-- skip: reason -->   leave it out
 """
 
@@ -14,15 +14,20 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from critex import cli
+from critex.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(
-    r"(?:<!--\s*(?P<mark>.*?)\s*-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S
+    r"(?:<!--\s*(?P<mark>[^>]*?)\s*-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S
 )
 
 
@@ -66,37 +71,54 @@ def commands(code: str) -> list[list[str]]:
     return [line[1:] for line in words if line and line[0] == "critex"]
 
 
-@with_blocks("python", "py")
-def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@with_blocks("python", "bash")
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     namespace: dict[str, object] = {"__name__": "__docs__"}
-    for block in blocks(page, "python", "py"):
-        # Padded with newlines, so that a traceback shows the line of the page.
-        exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), namespace)
-
-
-@with_blocks("bash", "sh", "console")
-def test_marked_commands_run(page: Path, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for block in blocks(page, "bash", "sh", "console"):
-        if block.mark == "run":
+    for block in blocks(page, "python", "bash"):
+        if block.language == "python":
+            # Padded with newlines, so that a traceback shows the line of the page.
+            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), namespace)
+        elif block.mark == "run":
+            shell = ["bash", "-euo", "pipefail", "-c", block.code]
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.code],
-                cwd=tmp_path,
-                env={**os.environ, "PATH": path},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
+                shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{page}:{block.line}\n{done.stdout}\n{done.stderr}"
 
 
+class Parsed(Exception):
+    """The command line understood the flags; nothing has been executed."""
+
+
+@with_blocks("bash")
+def test_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "parse", parse_only)
+    for block in blocks(page, "bash"):
+        for arguments in commands(block.code):
+            with pytest.raises((Parsed, SystemExit)) as stop:
+                cli.dispatch(arguments)
+            assert stop.type is Parsed or stop.value.code in (None, 0), arguments
+
+
+def parse_only(*args: Any, parse: Callable[..., Any] = cli.parse, **options: Any) -> Any:
+    parse(*args, **options)
+    raise Parsed
+
+
+def test_a_wrong_flag_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "parse", parse_only)
+    with pytest.raises(Parsed):
+        cli.dispatch(["train", "dqn", "--explorer", "cae", "--bonus.ridge", "0.1"])
+    with pytest.raises(UserError, match=r"bonus\.rige"):
+        cli.dispatch(["train", "dqn", "--explorer", "cae", "--bonus.rige", "0.1"])
+
+
 def test_the_reader_of_blocks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        "a\n\n```python\nx = 1\n```\n\n<!-- skip: slow -->\n```python\n1 / 0\n```\n<!-- run -->\n```bash\nls\n```\n"
-    )
+    skipped = "<!-- skip: slow -->\n```python\n1 / 0\n```\n"
+    page.write_text(f"a\n\n```python\nx = 1\n```\n\n{skipped}<!-- run -->\n```bash\nls\n```\n")
     assert blocks(page, "python") == [Block(page, 4, "python", "", "x = 1\n")]
     assert [(block.mark, block.code) for block in blocks(page, "bash")] == [("run", "ls\n")]
     assert commands("$ critex eval \\\n  runs/a  # why\nmake demo\n") == [["eval", "runs/a"]]

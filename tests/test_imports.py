@@ -1,4 +1,4 @@
-"""What an import costs: `import critex` may load torch, numpy, scipy, gymnasium and what these need, no more."""
+"""`import critex` may load torch, numpy, scipy, gymnasium and what these need, and no more."""
 
 from __future__ import annotations
 
