@@ -1,0 +1,191 @@
+"""The command line: `critex train | resume | eval | doctor`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import field, fields, make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from critex.errors import UserError, unknown
+
+PROG = "critex"
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point: one clear line and exit code 2 for a mistake of the user."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        dispatch(args)
+    except UserError as error:
+        print(f"{PROG}: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
+    except BrokenPipeError:  # `critex … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def dispatch(args: list[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(f"usage: {PROG} COMMAND [OPTIONS]\n")
+        for name, command in COMMANDS.items():
+            print(f"  {name:<8} {(command.__doc__ or '').splitlines()[0]}")
+        print(f"\n{PROG} COMMAND --help tells more.")
+    elif args[0] == "--version":
+        from critex import __version__
+
+        print(f"{PROG} {__version__}")
+    elif args[0] not in COMMANDS:
+        raise unknown("command", args[0], COMMANDS)
+    else:
+        COMMANDS[args[0]](args[1:])
+
+
+def parse(target: Any, prog: str, args: list[str], **options: Any) -> Any:
+    """tyro, with its error box folded into one line."""
+    import tyro
+
+    box = io.StringIO()
+    try:
+        with redirect_stderr(box):
+            return tyro.cli(target, prog=prog, args=args, **options)
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(_one_line(box.getvalue(), prog)) from None
+        raise
+
+
+def _one_line(box: str, prog: str) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│ ") for line in text.splitlines() if not line.startswith(("╭", "╰"))]
+    rule = next((i for i, line in enumerate(lines) if set(line) == {"─"}), len(lines))
+    message = " ".join(line for line in lines[:rule] if line).rstrip(".")
+    near = next((re.match(r"--[\w.-]+", line) for line in lines[rule:] if line.startswith("--")), None)
+    if near and message.startswith("Unrecognized"):
+        message += f"; did you mean {near[0]}?"
+    return f"{message} (see {prog} --help)"
+
+
+def train(args: list[str]) -> None:
+    """Train an agent: critex train ALGORITHM --env ID --explorer NAME --out DIR."""
+    from critex.algorithms import ALGORITHMS, algorithm_module
+    from critex.run import Run
+
+    if not args or args[0] in ("-h", "--help"):
+        print(f"usage: {PROG} train ALGORITHM [OPTIONS]\n\nalgorithms: {', '.join(ALGORITHMS)}")
+        print(f"{PROG} train ALGORITHM --help lists the options; with --explorer NAME also those of the explorer.")
+        return
+    name = args[0]
+    cfg = train_config(name, args[1:])
+    with Run.create(name, cfg) as run:
+        algorithm_module(name).train(cfg, run)
+        print(f"finished: {run.path}")
+
+
+def train_config(name: str, args: list[str]) -> Any:
+    """The options of `critex train`: default < preset < flag."""
+    from critex.algorithms import algorithm_module, default_config
+
+    config = algorithm_module(name).Config
+    default = default_config(name, _peek(args, "explorer") or config.explorer, _peek(args, "preset"))
+    # Which options --bonus.* there are depends on the explorer, so the type of the field is made here.
+    typed = make_dataclass(
+        "Config", [("bonus", type(default.bonus), field(default=default.bonus))], bases=(config,), kw_only=True
+    )
+    values = {f.name: getattr(default, f.name) for f in fields(default)}
+    parsed = parse(typed, f"{PROG} train {name}", args, default=typed(**values))
+    return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
+
+
+def _peek(args: list[str], flag: str) -> str | None:
+    """The value of a flag before the real parsing."""
+    for i, arg in enumerate(args):
+        if arg == f"--{flag}" and i + 1 < len(args):
+            return args[i + 1]
+        if arg.startswith(f"--{flag}="):
+            return arg.partition("=")[2]
+    return None
+
+
+def resume(args: list[str]) -> None:
+    """Go on with a run that was interrupted: critex resume DIR."""
+    from critex.algorithms import algorithm_module, load_config
+    from critex.run import Run, read_config
+
+    def options(run: Path, /) -> Path:
+        """Go on with a run from its last checkpoint, exactly as if it had never stopped.
+
+        Args:
+            run: directory of the run
+        """
+        return run
+
+    path = parse(options, f"{PROG} resume", args)
+    name, data = read_config(path)
+    cfg = load_config(name, data)
+    with Run.open(path, cfg) as run:
+        algorithm_module(name).train(cfg, run)
+        print(f"finished: {run.path}")
+
+
+def evaluate(args: list[str]) -> None:
+    """Play a trained agent without any bonus: critex eval DIR --episodes 20."""
+    import torch
+
+    from critex.algorithms import algorithm_module, load_config
+    from critex.envs import Envs
+    from critex.run import Checkpoints, read_config
+    from critex.run import evaluate as play
+
+    def options(run: Path, /, episodes: int = 20, seed: int = 0) -> tuple[Path, int, int]:
+        """Play a trained agent greedily, without any bonus, and print its extrinsic returns.
+
+        Args:
+            run: directory of the run
+            episodes: how many episodes to play
+            seed: seed of the environments
+        """
+        return run, episodes, seed
+
+    path, episodes, seed = parse(options, f"{PROG} eval", args)
+    if episodes < 1:
+        raise UserError(f"--episodes must be at least 1, got {episodes}")
+    name, data = read_config(path)
+    cfg = load_config(name, data)
+    make_envs = partial(Envs, cfg.env)
+    envs = make_envs(1, seed=0)
+    agent = algorithm_module(name).Agent(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
+    envs.close()
+    state = Checkpoints(path).newest()
+    agent.load_state_dict(state["parts"]["agent"])
+    result = play(agent.policy, make_envs, episodes, seed)
+    returns = torch.tensor(result["returns"], dtype=torch.float64)
+    spread = returns.std().item() if len(returns) > 1 else 0.0
+    print(f"{path} at step {state['run']['step']}: return {returns.mean():.4g} ± {spread:.4g} over {len(returns)} episodes")
+
+
+def doctor(args: list[str]) -> None:
+    """What is installed, which environments can run here, what to install for the rest."""
+    from critex.doctor import report
+
+    def options() -> None:
+        """Tell what is installed, which environments can run here, and what to install for the rest."""
+
+    parse(options, f"{PROG} doctor", args)
+    report()
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "doctor": doctor,
+}
+
+if __name__ == "__main__":
+    main()

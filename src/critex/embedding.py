@@ -1,0 +1,180 @@
+"""Where φ comes from: the embedding layers of a value network that is already there.
+
+A value network is Q(s,a) = θᵀφ(s,a). Critics that take the action as input give φ(s,a) directly; critics
+that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding of the next
+state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third, exact for a critic
+with one linear head per action: φ(s) in the block of action a, zero elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.errors import UserError
+
+Form = Literal["state_action", "state_and_action", "next_state", "block"]
+Project = Callable[[Tensor], Tensor]
+
+
+def identity(phi: Tensor) -> Tensor:
+    return phi
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """φ of transitions, from a callable that computes the critic's last hidden layer.
+
+    `critic` is a bound method such as `q.embed`, never the module itself, so that an explorer which holds an
+    embedding owns no parameter. It is called as `critic(obs, action)` if `takes_action`, else `critic(obs)`,
+    and returns [..., critic_dim].
+    """
+
+    critic: Callable[..., Tensor]
+    critic_dim: int
+    takes_action: bool
+    discrete: bool
+    """Actions are integers in [0, action_dim); otherwise vectors [..., action_dim]."""
+    action_dim: int
+    form: Form
+    norm: float | None = None
+    """Rescale every feature to this Euclidean length (the state part to length 1 before an action joins it)."""
+
+    @classmethod
+    def of(
+        cls, critic: Callable[..., Tensor], critic_dim: int, action_space: gym.Space[Any], *, takes_action: bool
+    ) -> Embedding:
+        """The embedding of a critic that acts in `action_space`, in the form the paper's runs use."""
+        match action_space:
+            case gym.spaces.Discrete():
+                discrete, action_dim = True, int(action_space.n)
+            case gym.spaces.Box():
+                discrete, action_dim = False, prod(action_space.shape)
+            case _:
+                raise UserError(f"action space {action_space} is not supported; Discrete and Box are")
+        form: Form = "state_action" if takes_action else "state_and_action"
+        return cls(critic, critic_dim, takes_action, discrete, action_dim, form)
+
+    def dim(self, width: int | None = None) -> int:
+        """Length of the features, where the critic's d numbers are first mapped to `width` (CAE+)."""
+        width = self.critic_dim if width is None else width
+        match self.form:
+            case "state_and_action":
+                return width + self.action_dim
+            case "block":
+                return width * self.action_dim
+            case _:
+                return width
+
+    def state(self, obs: Tree) -> Tensor:
+        """φ(s), or φ(s, ä) with the default action ä = 0 where the critic wants an action: [..., critic_dim]."""
+        if not self.takes_action:
+            return self.critic(obs)
+        like = obs
+        while isinstance(like, dict):
+            like = next(iter(like.values()))
+        batch = like.shape[:-1]  # critics that take an action take flat observations [..., o]
+        shape, dtype = (batch, torch.int64) if self.discrete else ((*batch, self.action_dim), like.dtype)
+        return self.critic(obs, torch.zeros(shape, dtype=dtype, device=like.device))
+
+    def __call__(
+        self, obs: Tree, action: Tensor, next_obs: Tree | None = None, project: Project = identity
+    ) -> Tensor:
+        """φ(s,a) of transitions, [..., dim]; `project` is CAE+'s U, applied to the critic's numbers alone."""
+        match self.form:
+            case "state_action":
+                return self._to_length(project(self.critic(obs, action)))
+            case "next_state":
+                if next_obs is None:
+                    raise ValueError("the next-state embedding φ(s') needs next_obs")
+                return self._to_length(project(self.state(next_obs)))
+            case _:
+                code = F.one_hot(action.long(), self.action_dim) if self.discrete else action
+                return self._join(self._unit(project(self.state(obs))), code)
+
+    def each_action(self, obs: Tree, project: Project = identity) -> Tensor:
+        """φ(s,a) of every action a, [..., A, dim], for comparing actions; one pass of the critic."""
+        if not self.discrete:
+            raise ValueError("bonuses can be compared over all actions only where there are finitely many")
+        if self.form == "next_state":
+            raise ValueError("φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block")
+        if self.form == "state_action":
+            raise ValueError("comparing actions needs a critic that takes only the state")
+        state = self._unit(project(self.state(obs))).unsqueeze(-2)
+        state = state.expand(*state.shape[:-2], self.action_dim, -1)
+        return self._join(state, torch.eye(self.action_dim, device=state.device).expand(*state.shape[:-1], -1))
+
+    def _join(self, state: Tensor, code: Tensor) -> Tensor:
+        code = code.to(state.dtype)
+        if self.form == "state_and_action":
+            return self._to_length(torch.cat([state, code], dim=-1))
+        if not self.discrete:
+            raise ValueError("the block embedding needs discrete actions")
+        return self._to_length((code.unsqueeze(-1) * state.unsqueeze(-2)).flatten(-2))
+
+    def _unit(self, phi: Tensor) -> Tensor:
+        return phi if self.norm is None else F.normalize(phi, dim=-1)
+
+    def _to_length(self, phi: Tensor) -> Tensor:
+        return phi if self.norm is None else self.norm * F.normalize(phi, dim=-1)
+
+
+class last_hidden:  # noqa: N801  (used as a function: `embed = critex.last_hidden(critic)`)
+    """φ of any critic without an `embed` method: the input of its last linear layer.
+
+    `embed = last_hidden(critic)` runs `critic(*inputs)` and returns what its final `nn.Linear` was given,
+    [..., d]. A critic with several final layers (twin critics, several heads) needs `layer`, a module of it
+    or its dotted name.
+    """
+
+    def __init__(self, module: nn.Module, layer: str | nn.Module | None = None) -> None:
+        linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
+        if isinstance(layer, str):
+            if layer not in linears:
+                raise ValueError(f"layer={layer!r} is no linear layer of the module; it has {', '.join(linears)}")
+            found = linears[layer]
+        elif layer is not None:
+            if not isinstance(layer, nn.Linear):
+                raise ValueError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
+            found = layer
+        else:
+            found = self._only_head(linears)
+        # Tuples hide the modules from nn.Module's registration: a holder of this object gains no parameter.
+        self._modules_ = (module, found)
+        self.dim = found.in_features
+
+    @staticmethod
+    def _only_head(linears: dict[str, nn.Linear]) -> nn.Linear:
+        if not linears:
+            raise ValueError("the module has no linear layer; pass your own embed function instead")
+        *earlier, last = linears
+        shape, parent = linears[last].weight.shape, last.rpartition(".")[0]
+        rivals = [
+            name
+            for name in earlier
+            if linears[name].out_features == 1
+            or (linears[name].weight.shape == shape and name.rpartition(".")[0] != parent)
+        ]
+        if rivals:
+            raise ValueError(f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer=")
+        return linears[last]
+
+    def __call__(self, *inputs: Any) -> Tensor:
+        module, layer = self._modules_
+        seen: list[Tensor] = []
+        handle = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            module(*inputs)
+        finally:
+            handle.remove()
+        if not seen:
+            raise ValueError("the chosen layer was not used in the forward pass")
+        return seen[-1]

@@ -1,0 +1,21 @@
+"""Errors meant for the person at the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """A mistake the user can mend: the message says what is wrong and what would work.
+
+    The command line prints it as one line and exits with code 2.
+    """
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a name that is not among the known ones, with the near matches if there are any."""
+    known = sorted(known)
+    near = get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return UserError(f"unknown {kind} {name!r}; {hint}")

@@ -1,0 +1,61 @@
+"""Exploration methods behind one protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from critex.errors import UserError, unknown
+from critex.explorers.base import Explorer, NoOptions, Setting
+from critex.explorers.cae import CAE
+from critex.explorers.cae_plus import CAEPlus, CAEPlusConfig
+from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.mixing import ExplorationConfig, reshaped, value_bonus
+from critex.explorers.none import NoExplorer
+from critex.explorers.presets import ALGORITHM_PRESETS, PRESETS, preset_options
+
+EXPLORERS: dict[str, type[Any]] = {"none": NoExplorer, "cae": CAE, "cae_plus": CAEPlus}
+
+__all__ = [
+    "ALGORITHM_PRESETS",
+    "CAE",
+    "EXPLORERS",
+    "PRESETS",
+    "CAEPlus",
+    "CAEPlusConfig",
+    "Elliptical",
+    "EllipticalConfig",
+    "ExplorationConfig",
+    "Explorer",
+    "NoExplorer",
+    "NoOptions",
+    "Setting",
+    "explorer_class",
+    "make_explorer",
+    "preset_options",
+    "reshaped",
+    "value_bonus",
+]
+
+
+def explorer_class(name: str) -> type[Any]:
+    """The explorer of that name; its options are its `Config`."""
+    if name not in EXPLORERS:
+        raise unknown("explorer", name, EXPLORERS)
+    return EXPLORERS[name]
+
+
+def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = False) -> Explorer:
+    """The explorer that an algorithm's options name; `rollouts`: the algorithm learns from rollouts [T, N]."""
+    cls = explorer_class(cfg.explorer)
+    options = cls.Config() if cfg.bonus is None else cfg.bonus
+    if not isinstance(options, cls.Config):
+        raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
+    explorer: Explorer = cls(options, setting)
+    if explorer.episodic and (cfg.bonus_in == "value" or cfg.recompute):
+        option = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
+        raise UserError(f"{option} needs a memory that outlives the episode; use --bonus.scope lifelong")
+    if not rollouts and getattr(options, "scaling", None) == "batch":
+        raise UserError("scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford")
+    if not rollouts and getattr(options, "cross_episode_ends", False):
+        raise UserError("cross_episode_ends needs an algorithm that learns from rollouts; it has no meaning in replay")
+    return explorer

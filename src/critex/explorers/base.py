@@ -1,0 +1,129 @@
+"""The one protocol that every exploration method follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from time import perf_counter
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from critex.data import Replay, Transition
+from critex.data.tree import Tree
+from critex.embedding import Embedding
+from critex.errors import UserError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an explorer may know of the place it works in: no algorithm and no env."""
+
+    embedding: Embedding
+    """φ of the critic that is already there, and the shape of its actions."""
+    observation_space: gym.Space[Any] | None = None
+    num_envs: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """An explorer without options."""
+
+
+class Explorer(nn.Module):
+    """Pays a bonus β for what is new. An explorer fills in `_bonus`, and `loss` if it learns.
+
+    `bonus` and `bonus_rollout` return the scaled β, never multiplied by the coefficient α (which belongs to
+    the algorithm, so that a buffer holds reward and bonus side by side), carry no gradient, and advance memory
+    and scaler. `measure` changes nothing. `parameters()` are what the algorithm adds to the critic's optimiser.
+    """
+
+    Config: ClassVar[type] = NoOptions
+    episodic: bool = False
+    """Its memory ends with the episode, so a bonus cannot be measured again later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds, self._timed = 0.0, 0  # cost of the bonus, for the card; of this process only
+        self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
+
+    # What an explorer fills in.
+
+    def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
+        """(raw, scaled) bonuses [N] of one vector step; advances memory and scaler."""
+        raise AssertionError(f"{type(self).__name__} does not say how it computes a bonus")
+
+    def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
+        """The same for [T, N] in time order; explorers with a faster way than step by step override it."""
+        steps = [self._bonus(rollout.map(itemgetter(t))) for t in range(len(rollout.reward))]
+        return torch.stack([raw for raw, _ in steps]), torch.stack([scaled for _, scaled in steps])
+
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        """(raw, scaled) bonuses of given transitions as of now; nothing changes."""
+        raise UserError(f"explorer {type(self).__name__} cannot measure a bonus without advancing its memory")
+
+    def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """(raw, scaled) bonuses [..., A] of every action in a state; nothing changes."""
+        raise UserError(f"explorer {type(self).__name__} cannot compare actions; use bonus_in=reward")
+
+    def loss(self, batch: Transition) -> Tensor:
+        """What the explorer's own parameters, and through them the critic's trunk, minimise: L_f of CAE+."""
+        return torch.zeros(())
+
+    def scale(self, bonus: Tensor) -> Tensor:
+        """Scaling that happens in the learner, on a batch [T, B] of stored bonuses; else the identity."""
+        return bonus
+
+    def refresh(self, replay: Replay) -> None:
+        """Recompute memory under today's φ from replayed transitions, when the options say it is time."""
+
+    # What every explorer has.
+
+    @torch.no_grad()
+    def bonus(self, step: Transition) -> Tensor:
+        """Scaled β of one vector step, [N]; then the memory and the scaler have seen it."""
+        started = perf_counter()
+        raw, scaled = self._bonus(step)
+        return self._record(raw, scaled, started)
+
+    @torch.no_grad()
+    def bonus_rollout(self, rollout: Transition) -> Tensor:
+        """Scaled β of a whole rollout, [T, N]: what T calls of `bonus` give, but faster."""
+        started = perf_counter()
+        raw, scaled = self._bonus_rollout(rollout)
+        return self._record(raw, scaled, started)
+
+    def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
+        sums = (float(scaled.numel()), raw.sum().item(), scaled.sum().item(), scaled.square().sum().item())
+        self._window = [a + b for a, b in zip(self._window, sums, strict=True)]
+        self._seconds += perf_counter() - started
+        self._timed += scaled.numel()
+        return scaled
+
+    def metrics(self) -> dict[str, float]:
+        """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call."""
+        n, raw, scaled, squares = self._window
+        self._window = [0.0] * 4
+        if not n:
+            return {}
+        mean = scaled / n
+        std = max(squares / n - mean**2, 0.0) ** 0.5
+        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n}
+
+    def card(self) -> dict[str, float | int]:
+        """What the explorer costs: parameters and bytes added, and microseconds a step for the bonus."""
+        tensors = [*self.parameters(), *self.buffers()]
+        return {
+            "parameters_added": sum(p.numel() for p in self.parameters()),
+            "bytes": sum(t.numel() * t.element_size() for t in tensors),
+            "bonus_us_per_step": 1e6 * self._seconds / max(self._timed, 1),
+        }
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"window": list(self._window)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._window = list(state["window"])

@@ -1,0 +1,9 @@
+"""CAE: the critic as an explorer. The elliptical bonus over the critic's own embedding, no parameter added."""
+
+from __future__ import annotations
+
+from critex.explorers.elliptical import Elliptical
+
+
+class CAE(Elliptical):
+    """β = √(φᵀA⁻¹φ), A = λI + Σφφᵀ, with φ the last hidden layer of the value network, scaled by Algorithm 1."""

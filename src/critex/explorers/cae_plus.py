@@ -1,0 +1,86 @@
+"""CAE+: CAE through a small linear map U that an inverse-dynamics network trains together with the critic.
+
+    β from Uφ(s,a);    L_f = −log p(a | Uφ(s), Uφ(s'));    the critic minimises L_B + L_f
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.data.tree import Tree, tree_map
+from critex.embedding import identity
+from critex.errors import UserError
+from critex.explorers.base import Setting
+from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.inverse import InverseDynamics, orthogonal
+
+
+@dataclass(frozen=True)
+class CAEPlusConfig(EllipticalConfig):
+    u_dim: int | None = None
+    """Rows of U (none: a quarter of the critic's embedding)."""
+    hidden: int = 64
+    """Hidden width of the inverse-dynamics network."""
+    use_u: bool = True
+    """Without U the bonus and the inverse dynamics work on φ itself (the paper's ablation)."""
+    bias_in_bonus: bool = True
+    """Whether the bonus sees Uφ + b, as the inverse dynamics does, or Uφ alone."""
+    cross_episode_ends: bool = False
+    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
+    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
+    loss_coef: float = 1.0
+    """Weight of L_f beside the Bellman loss."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("u_dim", "hidden"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, got {value}")
+
+
+class CAEPlus(Elliptical):
+    """The elliptical bonus over Uφ; owns U and the inverse-dynamics network, nothing else."""
+
+    Config = CAEPlusConfig
+
+    def __init__(self, config: CAEPlusConfig, setting: Setting) -> None:
+        d = setting.embedding.critic_dim
+        width = (config.u_dim or max(d // 4, 1)) if config.use_u else d
+        super().__init__(config, setting, width)
+        self.options = config
+        self.U = orthogonal(nn.Linear(d, width)) if config.use_u else None
+        self.inverse = InverseDynamics(
+            width, self.embedding.action_dim, discrete=self.embedding.discrete, hidden=config.hidden
+        )
+
+    def _project(self, phi: Tensor) -> Tensor:
+        """Uφ for the bonus."""
+        if self.U is None:
+            return phi
+        return F.linear(phi, self.U.weight, self.U.bias if self.options.bias_in_bonus else None)
+
+    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Tensor:
+        return self.embedding(obs, action, next_obs, self._project)
+
+    def phi_each_action(self, obs: Tree) -> Tensor:
+        return self.embedding.each_action(obs, self._project)
+
+    def loss(self, batch: Transition) -> Tensor:
+        """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
+        project = self.U or identity
+        next_obs = follow(batch) if self.options.cross_episode_ends else batch.next_obs
+        here, there = (project(self.embedding.state(obs)) for obs in (batch.obs, next_obs))
+        return self.options.loss_coef * self.inverse(here, there, batch.action).mean()
+
+
+def follow(rollout: Transition) -> Tree:
+    """The observation after each one in a rollout [T, N], whether or not an episode ended in between."""
+    if rollout.reward.ndim != 2:
+        raise UserError("cross_episode_ends needs rollouts in time order; this algorithm learns from single transitions")
+    return tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)

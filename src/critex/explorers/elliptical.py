@@ -1,0 +1,170 @@
+"""The elliptical bonus over any embedding: CAE, CAE+ and E3B are this one mechanism.
+
+    A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, Δθ ~ N(0, A⁻¹) (Thompson)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from critex.bonus import STRATEGIES, BatchMomentScaler, Gram, NoScaler, WelfordScaler
+from critex.data import Replay, Transition
+from critex.data.tree import Tree
+from critex.embedding import Form
+from critex.errors import UserError, unknown
+from critex.explorers.base import Explorer, Setting
+
+SCALERS = {"welford": WelfordScaler, "batch": BatchMomentScaler, "none": NoScaler}
+
+
+@dataclass(frozen=True)
+class EllipticalConfig:
+    """Every place where the paper and its released code disagree is a field; `presets.py` has both readings."""
+
+    strategy: str = "ucb"
+    """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
+    scope: Literal["lifelong", "episodic"] = "lifelong"
+    """One memory A for good, or one per env that is reset with each episode."""
+    ridge: float = 1.0
+    """λ in A = λI + Σφφᵀ."""
+    scaling: Literal["welford", "batch", "none"] = "welford"
+    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
+    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    warmup: int = 0
+    """Steps whose bonus stays unscaled while the running standard deviation settles."""
+    zero_first: bool = False
+    """Pay nothing for the first step of an episode (the memory still sees it)."""
+    simultaneous: bool = False
+    """Measure all envs of a vector step before the memory sees any of them."""
+    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block"] = "auto"
+    """φ(s,a) of the critic; [φ(s); a], φ(s') or φ(s) in the block of action a where it takes only the state.
+    auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
+    phi_norm: float | None = None
+    """Rescale every φ to this length."""
+    rebuild_every: int = 0
+    """Recompute A from replayed transitions under today's φ every so many env steps (0: never)."""
+    rebuild_rows: int = 100_000
+    """Newest transitions that a rebuild uses."""
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise unknown("strategy", self.strategy, STRATEGIES)
+        if self.scaling not in SCALERS:
+            raise unknown("scaling", self.scaling, SCALERS)
+        if self.scope not in ("lifelong", "episodic"):
+            raise unknown("scope", self.scope, ("lifelong", "episodic"))
+        if not self.ridge > 0:
+            raise UserError(f"ridge must be positive, got {self.ridge}")
+        if self.phi_norm is not None and not self.phi_norm > 0:
+            raise UserError(f"phi_norm must be positive or none, got {self.phi_norm}")
+        if self.rebuild_every and self.scope == "episodic":
+            raise UserError("rebuild_every needs a lifelong memory; an episodic one starts afresh by itself")
+
+
+class Elliptical(Explorer):
+    """The bonus of a `Gram` memory over the features that `phi` gives."""
+
+    Config = EllipticalConfig
+
+    def __init__(self, config: EllipticalConfig, setting: Setting, width: int | None = None) -> None:
+        super().__init__()
+        form: Form = setting.embedding.form if config.embedding == "auto" else config.embedding
+        if form == "state_action" and not setting.embedding.takes_action:
+            raise UserError("this critic takes only the state; use embedding=state_and_action, next_state or block")
+        if form == "block" and not setting.embedding.discrete:
+            raise UserError("embedding=block needs discrete actions")
+        self.config = config
+        self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
+        self.episodic = config.scope == "episodic"
+        self.strategy = STRATEGIES[config.strategy]
+        memories = setting.num_envs if self.episodic else 1
+        self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
+        self.scaler = WelfordScaler(warmup=config.warmup) if config.scaling == "welford" else SCALERS[config.scaling]()
+        self._generator = torch.Generator().manual_seed(setting.seed)
+        self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
+        self._steps = self._rebuilt_at = 0
+
+    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Tensor:
+        """Features of transitions, [..., dim]."""
+        return self.embedding(obs, action, next_obs)
+
+    def phi_each_action(self, obs: Tree) -> Tensor:
+        """Features of every action, [..., A, dim]."""
+        return self.embedding.each_action(obs)
+
+    def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
+        phi = self.phi(step.obs, step.action, step.next_obs)
+        if self.episodic and step.episode_start.any():
+            self.gram.reset(step.episode_start)
+        return self._pay(self.gram.observe(phi, simultaneous=self.config.simultaneous), step)
+
+    def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
+        if self.config.simultaneous and not self.episodic:
+            return super()._bonus_rollout(rollout)
+        phi = self.phi(rollout.obs, rollout.action, rollout.next_obs)
+        quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
+        return self._pay(quadratic, rollout)
+
+    def _pay(self, quadratic: Tensor, step: Transition) -> tuple[Tensor, Tensor]:
+        noise = None
+        if self.strategy.random:  # the exact law of Δθᵀφ for one φ alone is N(0, φᵀA⁻¹φ)
+            noise = torch.randn(quadratic.shape, generator=self._generator, dtype=quadratic.dtype)
+            noise = noise.to(quadratic.device)
+        raw = self.strategy(quadratic, noise)
+        if self.config.zero_first:
+            raw = raw.masked_fill(step.episode_start, 0.0)
+        self._steps += raw.numel()
+        if self._delta is not None and step.ended[..., 0].any():
+            self._delta = None
+        return raw, raw if self.config.scaling == "batch" else self.scaler(raw)
+
+    @torch.no_grad()
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        return self._measure(self.phi(obs, action, next_obs))
+
+    @torch.no_grad()
+    def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        return self._measure(self.phi_each_action(obs))
+
+    def _measure(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+        quadratic = self.gram.quadratic(phi)
+        noise = None
+        if self.strategy.random:  # rows that are compared share one Δθ
+            if self._delta is None:
+                self._delta = self.gram.sample(self._generator)
+            projected = (phi.to(self._delta.dtype) * self._delta).sum(-1)
+            noise = projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)
+        raw = self.strategy(quadratic, noise)
+        return raw, raw if self.config.scaling == "batch" else self.scaler.scale(raw)
+
+    def scale(self, bonus: Tensor) -> Tensor:
+        return self.scaler(bonus) if self.config.scaling == "batch" else bonus
+
+    @torch.no_grad()
+    def refresh(self, replay: Replay) -> None:
+        """A ← λI + Σφφᵀ over the newest replayed transitions, under today's φ."""
+        every = self.config.rebuild_every
+        if every and self._steps - self._rebuilt_at >= every:
+            self._rebuilt_at = self._steps
+            rows = replay.last(min(self.config.rebuild_rows, len(replay)))
+            self.gram.rebuild(self.phi(rows.obs, rows.action, rows.next_obs))
+
+    def metrics(self) -> dict[str, float]:
+        return super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {
+            "generator": self._generator.get_state(),
+            "delta": self._delta,
+            "steps": (self._steps, self._rebuilt_at),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
+        self._generator.set_state(state["generator"])
+        self._delta = state["delta"]
+        self._steps, self._rebuilt_at = state["steps"]

@@ -1,0 +1,55 @@
+"""Where the bonus goes: into the reward (Algorithm 2 of the paper) or into the value (its Equation 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from critex.data import Batch
+from critex.data.tree import Tree
+from critex.explorers.base import Explorer
+
+
+@dataclass(kw_only=True)
+class ExplorationConfig:
+    """The exploration part of every algorithm's options."""
+
+    explorer: str = "none"
+    """Exploration method: none, cae or cae_plus. Its own options are --bonus.*"""
+    preset: str | None = None
+    """Reading of the method to start from: paper, or official (the released code). Flags override it."""
+    bonus: Any = None
+    """Options of the explorer (none: its defaults)."""
+    alpha: float = 0.1
+    """α, how much the bonus counts."""
+    bonus_in: Literal["reward", "value"] = "reward"
+    """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
+    scale_value_bonus: bool = False
+    """With bonus_in=value: use the scaled bonus instead of the raw one."""
+    recompute: bool = False
+    """With bonus_in=reward: measure the bonus of a replayed transition anew instead of using the stored one."""
+    reward_clip: float | None = None
+    """Clip r̃ to ± this."""
+
+
+def reshaped(batch: Batch, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
+    """r̃ = r + αβ of a batch, like its reward; the reward alone where the bonus goes into the value."""
+    reward = batch.reward
+    if cfg.bonus_in == "reward":
+        if cfg.recompute:
+            bonus = explorer.measure(batch.obs, batch.action, batch.next_obs)[1]
+        else:
+            bonus = explorer.scale(batch.bonus)
+        reward = reward + cfg.alpha * bonus.to(reward)
+    return reward if cfg.reward_clip is None else reward.clamp(-cfg.reward_clip, cfg.reward_clip)
+
+
+def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
+    """αβ(s, ·) of every action, [..., A]; 0 where the bonus goes into the reward."""
+    if cfg.bonus_in == "reward":
+        return torch.zeros(())
+    raw, scaled = explorer.measure_actions(obs)
+    return cfg.alpha * (scaled if cfg.scale_value_bonus else raw).float()

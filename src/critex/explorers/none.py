@@ -1,0 +1,32 @@
+"""No bonus: the algorithm as it is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from critex.data import Transition
+from critex.data.tree import Tree
+from critex.explorers.base import Explorer, Setting
+
+
+class NoExplorer(Explorer):
+    """β = 0 everywhere."""
+
+    def __init__(self, config: object, setting: Setting) -> None:
+        super().__init__()
+        self._num_actions = setting.embedding.action_dim
+
+    def bonus(self, step: Transition) -> Tensor:
+        return step.bonus
+
+    def bonus_rollout(self, rollout: Transition) -> Tensor:
+        return rollout.bonus
+
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(len(action), device=action.device)
+        return zeros, zeros
+
+    def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(self._num_actions)  # broadcasts over the batch
+        return zeros, zeros

@@ -1,0 +1,42 @@
+"""Multi-layer perceptrons, and observations as the flat vectors they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import gymnasium as gym
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.errors import UserError
+
+
+def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Linear layers sizes[0] → … → sizes[-1], each followed by the activation: an embedding, without its head."""
+    layers: list[nn.Module] = []
+    for before, after in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(before, after), activation()]
+    return nn.Sequential(*layers)
+
+
+class Flatten(nn.Module):
+    """Observations of a Box or Discrete space as float vectors [..., dim]; integers become one-hot."""
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        super().__init__()
+        match space:
+            case gym.spaces.Discrete():
+                self.dim, self._ndim = int(space.n), 0
+            case gym.spaces.Box():
+                self.dim, self._ndim = prod(space.shape), len(space.shape)
+            case _:
+                raise UserError(f"observation space {space} is not supported here; Box and Discrete are")
+
+    def forward(self, obs: Tree) -> Tensor:
+        assert not isinstance(obs, dict)
+        if self._ndim == 0:
+            return F.one_hot(obs, self.dim).float()
+        return (obs.flatten(-self._ndim) if self._ndim > 1 else obs).float()

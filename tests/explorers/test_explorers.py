@@ -1,0 +1,267 @@
+"""Explorers against closed forms, step by step against rollouts, and their place in the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.embedding import Embedding
+from critex.errors import UserError
+from critex.explorers import (
+    CAE,
+    EXPLORERS,
+    CAEPlus,
+    CAEPlusConfig,
+    EllipticalConfig,
+    ExplorationConfig,
+    Setting,
+    make_explorer,
+    reshaped,
+    value_bonus,
+)
+
+D, A, N = 4, 3, 2
+
+
+def setting(critic: Any = None, **keywords: Any) -> Setting:
+    embedding = Embedding.of(critic or (lambda obs: obs), D, gym.spaces.Discrete(A), takes_action=False)
+    return Setting(embedding, gym.spaces.Box(-1, 1, (D,)), **keywords)
+
+
+def steps(t: int, n: int = N, seed: int = 0) -> Transition:
+    """A random rollout [t, n] with episode ends in it."""
+    rng = torch.Generator().manual_seed(seed)
+    ends = torch.rand(t, n, generator=rng) < 0.2
+    starts = torch.cat([torch.ones(1, n, dtype=torch.bool), ends[:-1]])
+    return Transition(
+        obs=torch.randn(t, n, D, generator=rng),
+        action=torch.randint(A, (t, n), generator=rng),
+        reward=torch.randn(t, n, generator=rng),
+        next_obs=torch.randn(t, n, D, generator=rng),
+        terminated=ends,
+        truncated=torch.zeros_like(ends),
+        episode_start=starts,
+    )
+
+
+def at(rollout: Transition, t: int) -> Transition:
+    return rollout.map(lambda x: x[t])
+
+
+def test_cae_is_the_formula() -> None:
+    """Against an explicit inverse, envs in order, and numpy's standard deviation."""
+    rollout = steps(30)
+    explorer = CAE(EllipticalConfig(ridge=0.5), setting(num_envs=N))
+    a = 0.5 * torch.eye(D + A, dtype=torch.float64)
+    seen: list[float] = []
+    for t in range(30):
+        got = explorer.bonus(at(rollout, t))
+        for i in range(N):
+            one_hot = torch.nn.functional.one_hot(rollout.action[t, i], A)
+            phi = torch.cat([rollout.obs[t, i], one_hot]).double()
+            seen.append((phi @ torch.linalg.inv(a) @ phi).sqrt().item())
+            a += torch.outer(phi, phi)
+            std = torch.tensor(seen).std(correction=0).item()
+            expected = seen[-1] / std if len(seen) > 1 else seen[-1]
+            assert got[i].item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cae", "cae_plus"])
+@pytest.mark.parametrize("scope", ["lifelong", "episodic"])
+@pytest.mark.parametrize("scaling", ["welford", "none"])
+@pytest.mark.parametrize("strategy", ["ucb", "ucb_squared"])
+def test_rollout_equals_steps(name: str, scope: str, scaling: str, strategy: str) -> None:
+    rollout, cls = steps(40), EXPLORERS[name]
+    torch.manual_seed(0)
+    one = cls(cls.Config(scope=scope, scaling=scaling, strategy=strategy), setting(num_envs=N))
+    two = cls(one.config, setting(num_envs=N))
+    two.load_state_dict(one.state_dict())
+    by_step = torch.stack([one.bonus(at(rollout, t)) for t in range(40)])
+    torch.testing.assert_close(two.bonus_rollout(rollout), by_step, rtol=1e-9, atol=1e-12)
+
+
+def test_zero_first() -> None:
+    rollout = steps(20)
+    explorer = CAE(EllipticalConfig(zero_first=True, scope="episodic", scaling="none"), setting(num_envs=N))
+    plain = CAE(EllipticalConfig(scope="episodic", scaling="none"), setting(num_envs=N))
+    got, all_paid = explorer.bonus_rollout(rollout), plain.bonus_rollout(rollout)
+    assert (got[rollout.episode_start] == 0).all()
+    torch.testing.assert_close(got[~rollout.episode_start], all_paid[~rollout.episode_start])
+
+
+def test_measure_changes_nothing() -> None:
+    rollout = steps(20)
+    for strategy in ("ucb", "thompson"):
+        explorer = CAE(EllipticalConfig(strategy=strategy), setting(num_envs=N))
+        explorer.bonus_rollout(rollout)
+        explorer.measure_actions(rollout.obs[0])  # Thompson draws Δθ for the episode here
+        before = {k: v.clone() if isinstance(v, Tensor) else v for k, v in explorer.state_dict().items()}
+        first = explorer.measure(rollout.obs[0], rollout.action[0])
+        second = explorer.measure(rollout.obs[0], rollout.action[0])
+        assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+        after = explorer.state_dict()
+        assert all(torch.equal(after[k], v) for k, v in before.items() if isinstance(v, Tensor))
+
+
+def test_thompson_shares_one_draw_over_actions_for_an_episode() -> None:
+    rollout = steps(10)
+    explorer = CAE(EllipticalConfig(strategy="thompson", scaling="none"), setting())
+    obs = rollout.obs[0]
+    raw, _ = explorer.measure_actions(obs)
+    assert explorer._delta is not None
+    phi = explorer.phi_each_action(obs).double()
+    torch.testing.assert_close(raw, phi @ explorer._delta[0])
+    step = at(steps(1, n=1), 0)
+    step.terminated[:] = False
+    explorer.bonus(step)
+    torch.testing.assert_close(explorer.measure_actions(obs)[0], raw)  # held in the episode, whatever A does
+    step.terminated[:] = True
+    explorer.bonus(step)
+    assert not torch.equal(explorer.measure_actions(obs)[0], raw)
+
+
+def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
+    """Δθᵀφ ~ N(0, φᵀA⁻¹φ), fresh for each transition."""
+    cfg = EllipticalConfig(strategy="thompson", scaling="none", ridge=2.0, scope="episodic")
+    explorer = CAE(cfg, setting(num_envs=4000))
+    step = at(steps(1, n=1), 0).map(lambda x: x.expand(4000, *x.shape[1:]))
+    b = explorer.bonus(step)
+    phi = explorer.phi(step.obs[:1], step.action[:1], None).double()
+    assert b.mean().abs() < 4 * b.std() / 4000**0.5
+    assert b.var().item() == pytest.approx((phi.square().sum() / 2.0).item(), rel=0.1)
+
+
+def test_rebuild_uses_todays_features() -> None:
+    from critex.data import Replay
+
+    body = nn.Linear(D, D)
+    explorer = CAE(EllipticalConfig(rebuild_every=8), setting(body.forward))
+    replay = Replay(100)
+    rollout = steps(8, n=1)
+    for t in range(8):
+        explorer.bonus(at(rollout, t))
+        replay.add(at(rollout, t))
+    nn.init.zeros_(body.weight)
+    explorer.refresh(replay)
+    with torch.no_grad():
+        phi = explorer.phi(rollout.obs[:, 0], rollout.action[:, 0], None).double()
+        expected = torch.linalg.inv(torch.eye(D + A, dtype=torch.float64) + phi.T @ phi)
+        probe = torch.randn(5, D + A, dtype=torch.float64)
+        torch.testing.assert_close(explorer.gram.quadratic(probe), ((probe @ expected) * probe).sum(-1))
+
+
+def test_state_round_trip_is_exact() -> None:
+    for name in EXPLORERS:
+        cls = EXPLORERS[name]
+        options = {} if name == "none" else {"strategy": "thompson"}
+        one, two = (cls(cls.Config(**options), setting(num_envs=N, seed=s)) for s in (0, 1))
+        one.bonus_rollout(steps(10))
+        two.load_state_dict(one.state_dict())
+        more = steps(10, seed=1)
+        assert torch.equal(one.bonus_rollout(more), two.bonus_rollout(more))
+        assert one.metrics() == two.metrics()
+
+
+class TestCAEPlus:
+    def test_table_2_parameters(self) -> None:
+        """U 1024→128 with bias, f̄ 256→256→11: 199,819 of the paper's table; 527,371 without U."""
+        embedding = Embedding.of(lambda obs: obs, 1024, gym.spaces.Discrete(11), takes_action=False)
+        for options, count in [({"u_dim": 128}, 199_819), ({"u_dim": 256}, 396_555), ({"use_u": False}, 527_371)]:
+            explorer = CAEPlus(CAEPlusConfig(hidden=256, **options), Setting(embedding))
+            assert explorer.card()["parameters_added"] == count
+
+    def test_default_u_is_a_quarter(self) -> None:
+        embedding = Embedding.of(lambda obs: obs, 256, gym.spaces.Discrete(11), takes_action=False)
+        explorer = CAEPlus(CAEPlusConfig(), Setting(embedding))
+        assert explorer.U.out_features == 64 and explorer.gram.dim == 64 + 11
+
+    def test_loss_is_uniform_entropy_at_uniform_logits(self) -> None:
+        explorer = CAEPlus(CAEPlusConfig(), setting())
+        nn.init.zeros_(explorer.inverse.head.weight)
+        assert explorer.loss(steps(5).map(lambda x: x.flatten(0, 1))).item() == pytest.approx(torch.tensor(A).log())
+
+    def test_gaussian_loss_is_the_likelihood(self) -> None:
+        space = gym.spaces.Box(-1, 1, (2,))
+        explorer = CAEPlus(CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False)))
+        nn.init.zeros_(explorer.inverse.head.weight)
+        explorer.inverse.log_std.data = torch.tensor([0.3, -0.2])
+        batch = steps(5).map(lambda x: x.flatten(0, 1))
+        batch.action = torch.randn(10, 2)
+        law = torch.distributions.Normal(torch.zeros(2), explorer.inverse.log_std.exp())
+        assert explorer.loss(batch).item() == pytest.approx(-law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5)
+
+    @pytest.mark.parametrize("in_bonus", [True, False])
+    def test_bias_of_u(self, in_bonus: bool) -> None:
+        explorer = CAEPlus(CAEPlusConfig(u_dim=2, bias_in_bonus=in_bonus), setting())
+        nn.init.ones_(explorer.U.bias)
+        obs = torch.zeros(1, D)
+        assert explorer.phi(obs, torch.tensor([0]), None)[0, :2].tolist() == [float(in_bonus)] * 2
+
+    def test_pairs_across_episode_ends(self) -> None:
+        rollout = steps(20)
+        explorer = CAEPlus(CAEPlusConfig(cross_episode_ends=True), setting())
+        follow = replace(rollout, next_obs=torch.cat([rollout.obs[1:], rollout.next_obs[-1:]]))
+        truth = CAEPlus(CAEPlusConfig(), setting())
+        truth.load_state_dict(explorer.state_dict())
+        assert torch.equal(explorer.loss(rollout), truth.loss(follow))
+        assert not torch.equal(explorer.loss(rollout), truth.loss(rollout))
+
+    def test_learns_the_action(self) -> None:
+        """s' = s + e_a: the inverse dynamics can know the action from the difference."""
+        torch.manual_seed(0)
+        explorer = CAEPlus(CAEPlusConfig(u_dim=D), setting())
+        optimizer = torch.optim.Adam(explorer.parameters(), lr=1e-2)
+        for _ in range(300):
+            batch = steps(16, seed=int(torch.randint(10**6, ()))).map(lambda x: x.flatten(0, 1))
+            batch.next_obs = batch.obs + torch.eye(D)[batch.action]
+            loss = explorer.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        assert loss.item() < 0.3  # uniform would be log 3 = 1.1
+
+
+def test_mixing() -> None:
+    batch = steps(10).map(lambda x: x.flatten(0, 1))
+    batch.bonus = torch.arange(20.0)
+    explorer = CAE(EllipticalConfig(), setting())
+    mixed = reshaped(batch, explorer, ExplorationConfig(alpha=0.5))
+    torch.testing.assert_close(mixed, batch.reward + 0.5 * torch.arange(20.0))
+    assert reshaped(batch, explorer, ExplorationConfig(alpha=9.0, reward_clip=1.0)).abs().max() == 1
+    anew = reshaped(batch, explorer, ExplorationConfig(alpha=0.5, recompute=True))
+    expected = explorer.measure(batch.obs, batch.action)[1]
+    torch.testing.assert_close(anew, batch.reward + 0.5 * expected.float())
+    value = ExplorationConfig(alpha=0.5, bonus_in="value")
+    assert torch.equal(reshaped(batch, explorer, value), batch.reward)
+    torch.testing.assert_close(value_bonus(batch.obs, explorer, value), 0.5 * explorer.measure_actions(batch.obs)[0].float())
+    assert value_bonus(batch.obs, explorer, ExplorationConfig()) == 0
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        (ExplorationConfig(explorer="cea"), "did you mean cae"),
+        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), recompute=True), "lifelong"),
+        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), bonus_in="value"), "lifelong"),
+        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scaling="batch")), "welford"),
+        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")), "takes only the state"),
+    ],
+)
+def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_explorer(cfg, setting())
+
+
+def test_no_gradient_reaches_the_agent() -> None:
+    body = nn.Linear(D, D)
+    for name in EXPLORERS:
+        explorer = make_explorer(ExplorationConfig(explorer=name), setting(body.forward, num_envs=N))
+        assert not explorer.bonus(at(steps(1), 0)).requires_grad
+        assert all(p is not q for p in explorer.parameters() for q in body.parameters())
+    assert body.weight.grad is None

@@ -1,0 +1,125 @@
+"""φ in every form, and `last_hidden` of other people's critics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium as gym
+import pytest
+import torch
+from torch import Tensor, nn
+
+import critex
+from critex.embedding import Embedding
+
+DISCRETE, BOX = gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,))
+
+
+def double(obs: Tensor) -> Tensor:
+    return 2 * obs
+
+
+def joint(obs: Tensor, action: Tensor) -> Tensor:
+    return torch.cat([obs, action], -1)
+
+
+def test_concatenation_with_a_one_hot_action() -> None:
+    phi = Embedding.of(double, 2, DISCRETE, takes_action=False)
+    out = phi(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
+    assert out.tolist() == [[2, 4, 0, 1, 0]]
+    assert phi.dim() == 5
+
+
+def test_concatenation_with_a_continuous_action() -> None:
+    phi = Embedding.of(double, 2, BOX, takes_action=False)
+    assert phi(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, -1.0]])).tolist() == [[2, 4, 0.5, -1]]
+
+
+def test_next_state() -> None:
+    phi = replace(Embedding.of(double, 2, DISCRETE, takes_action=False), form="next_state")
+    assert phi(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([[3.0, 4.0]])).tolist() == [[6, 8]]
+    with pytest.raises(ValueError, match="next_obs"):
+        phi(torch.zeros(1, 2), torch.tensor([1]))
+
+
+def test_block_puts_phi_where_its_action_is() -> None:
+    phi = replace(Embedding.of(double, 2, DISCRETE, takes_action=False), form="block")
+    assert phi(torch.tensor([[1.0, 2.0]]), torch.tensor([2])).tolist() == [[0, 0, 0, 0, 2, 4]]
+    assert phi.dim() == 6
+
+
+def test_state_action_and_the_default_action() -> None:
+    phi = Embedding.of(joint, 4, BOX, takes_action=True)
+    obs, action = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, -1.0]])
+    assert phi(obs, action).tolist() == [[1, 2, 0.5, -1]]
+    assert phi.state(obs).tolist() == [[1, 2, 0, 0]]
+
+
+@pytest.mark.parametrize("form", ["state_and_action", "block"])
+@pytest.mark.parametrize("norm", [None, 10.0])
+def test_each_action_is_the_embedding_of_each_action(form: str, norm: float | None) -> None:
+    phi = replace(Embedding.of(double, 2, DISCRETE, takes_action=False), form=form, norm=norm)
+    obs = torch.randn(4, 2)
+    every = phi.each_action(obs)
+    assert every.shape == (4, 3, phi.dim())
+    for a in range(3):
+        torch.testing.assert_close(every[:, a], phi(obs, torch.full((4,), a)))
+    if norm:
+        torch.testing.assert_close(every.norm(dim=-1), torch.full((4, 3), norm))
+
+
+def test_projection_acts_on_the_critic_alone() -> None:
+    phi = Embedding.of(double, 2, DISCRETE, takes_action=False)
+    out = phi(torch.tensor([[1.0, 2.0]]), torch.tensor([0]), project=lambda x: x[..., :1])
+    assert out.tolist() == [[2, 1, 0, 0]]
+    assert phi.dim(1) == 4
+
+
+def test_rollout_shapes() -> None:
+    phi = Embedding.of(double, 2, DISCRETE, takes_action=False)
+    assert phi(torch.randn(5, 4, 2), torch.zeros(5, 4, dtype=torch.int64)).shape == (5, 4, 5)
+
+
+def test_unsupported_action_space() -> None:
+    with pytest.raises(critex.UserError, match="not supported"):
+        Embedding.of(double, 2, gym.spaces.MultiDiscrete([2, 2]), takes_action=False)
+
+
+def critic() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+class Twin(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q1, self.q2 = critic(), critic()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.minimum(self.q1(x), self.q2(x))
+
+
+class TestLastHidden:
+    def test_is_the_input_of_the_last_linear_layer(self) -> None:
+        net, x = critic(), torch.randn(5, 3)
+        embed = critex.last_hidden(net)
+        assert embed.dim == 8
+        torch.testing.assert_close(embed(x), net[:2](x))
+        assert not net[2]._forward_pre_hooks  # nothing is left behind
+
+    def test_keeps_the_gradient(self) -> None:
+        net = critic()
+        critex.last_hidden(net)(torch.randn(5, 3)).sum().backward()
+        assert net[0].weight.grad is not None
+
+    def test_twin_critics_ask_for_the_layer(self) -> None:
+        net, x = Twin(), torch.randn(5, 3)
+        with pytest.raises(ValueError, match=r"q1\.2, q2\.2.*layer="):
+            critex.last_hidden(net)
+        torch.testing.assert_close(critex.last_hidden(net, layer="q2.2")(x), net.q2[:2](x))
+        torch.testing.assert_close(critex.last_hidden(net, layer=net.q1[2])(x), net.q1[:2](x))
+
+    def test_bad_layers(self) -> None:
+        with pytest.raises(ValueError, match="no linear layer"):
+            critex.last_hidden(nn.ReLU())
+        with pytest.raises(ValueError, match="'nope' is no linear layer"):
+            critex.last_hidden(critic(), layer="nope")
