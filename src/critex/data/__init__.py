@@ -1,7 +1,9 @@
 """What flows between environment, explorer and algorithm: transitions, and the buffers that hold them."""
 
 from critex.data.replay import Replay
+from critex.data.returns import gae
+from critex.data.rollout import Rollout
 from critex.data.transition import Batch, Transition
 from critex.data.tree import Tree, tree_leaves, tree_map
 
-__all__ = ["Batch", "Replay", "Transition", "Tree", "tree_leaves", "tree_map"]
+__all__ = ["Batch", "Replay", "Rollout", "Transition", "Tree", "gae", "tree_leaves", "tree_map"]

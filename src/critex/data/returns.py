@@ -22,7 +22,7 @@ def gae(
         δ_t = r_t + γ·V'_t − V(s_t),        Â_t = δ_t + γλ·(1 − ended_t)·Â_{t+1}
 
     V'_t, the value of what followed, is V(s_{t+1}) inside an episode (`last_value` [N] after the last step)
-    and 0 where it terminated. Where it was truncated, V'_t is `final_value` [T, N] = V(next_obs), the value of
+    and 0 where it terminated. Where it was truncated, V'_t is `final_value` [T, N] = V(next_obs), of
     the true final observation (other entries are ignored); with None a truncation counts as a termination.
     """
     ended = terminated | truncated
@@ -30,7 +30,7 @@ def gae(
     if final_value is not None:
         following = torch.where(truncated & ~terminated, final_value, following)
     delta = (reward + gamma * following - value).numpy(force=True)
-    decay = (gamma * lam * ~ended).to(reward.dtype).numpy(force=True)
+    decay = ((~ended).to(reward.dtype) * (gamma * lam)).numpy(force=True)
     # T small steps, one after the other: numpy's are the cheapest, on whatever device the rest lives
     advantage = delta.copy()
     for t in range(len(advantage) - 2, -1, -1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from critex.envs.picture import picture
+from critex.errors import UserError
 
 
 class DeepSea(gym.Env[NDArray[np.float32], np.int64]):
@@ -23,7 +24,7 @@ class DeepSea(gym.Env[NDArray[np.float32], np.int64]):
     Observation: one-hot cell, flat [N·N], all zero once the episode is over. info["position"]: (row, column).
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class DeepSea(gym.Env[NDArray[np.float32], np.int64]):
         render_mode: str | None = None,
     ) -> None:
         if size < 2:
-            raise ValueError(f"DeepSea needs a size of at least 2, not {size}")
+            raise UserError(f"DeepSea needs a size of at least 2, not {size}")
         self.size, self.render_mode = size, render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
         self.action_space = spaces.Discrete(2)

@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -27,6 +28,11 @@ class Family:
     imports: str  # importing this registers them, or shows that they can be made
     install: str  # what to give to pip
     wrapper: str = ""  # "module:Wrapper", put around every environment of the family
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package is there; nothing is imported."""
+        return find_spec(self.imports.partition(".")[0]) is not None
 
 
 FAMILIES = {
@@ -69,10 +75,9 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             # the paper's ids are -v4; that -v5 exists is no news to who asked for it
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        raise UserError(f"{env_id} cannot be made: {error}") from error
-    except (gym.error.Error, ModuleNotFoundError) as error:
-        raise UserError(_unknown(env_id)) from error
+    except (gym.error.Error, ImportError) as error:
+        reason = f"{env_id} cannot be made: {error}" if env_id in gym.registry else _unknown(env_id)
+        raise UserError(reason) from error
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from critex.envs.picture import picture
+from critex.errors import UserError
 
 LEFT, RIGHT = 0, 1
 
@@ -24,11 +25,11 @@ class RiverSwim(gym.Env[NDArray[np.float32], np.int64]):
     Observation: one-hot state [N]. info["position"]: (state,). The exact model: `P` [S, A, S] and `R` [S, A].
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, size: int = 6, horizon: int = 20, render_mode: str | None = None) -> None:
         if size < 2 or horizon < 1:
-            raise ValueError(f"RiverSwim needs size ≥ 2 and horizon ≥ 1, not {size} and {horizon}")
+            raise UserError(f"RiverSwim needs size ≥ 2 and horizon ≥ 1, not {size} and {horizon}")
         self.size, self.horizon, self.render_mode = size, horizon, render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32)
         self.action_space = spaces.Discrete(2)

@@ -88,7 +88,7 @@ class Envs:
             transition.info["position"] = torch.from_numpy(info["position"])
         ended = terminated | truncated
         self._start = torch.from_numpy(ended)
-        self.obs = self._restart(ended) if ended.any() else transition.next_obs
+        self.obs = self._restart(ended) if np.count_nonzero(ended) else transition.next_obs
         return transition, self.obs
 
     def pop_episodes(self) -> list[Episode]:
@@ -160,7 +160,7 @@ class _Plain(gym.Wrapper[Any, Any, Any, Any]):
     """States the observation space that torch can hold, and keeps of info what we use.
 
     Observations pass untouched: the vector env copies them into arrays of this space, which casts float64 to
-    float32 and leaves out the entries that the space does not name. Batching every key of info would cost more
+    float32 and leaves out the entries that the space does not name. Batching all of info would cost more
     than some environments' steps.
     """
 

@@ -1,0 +1,80 @@
+import sys
+
+import gymnasium as gym
+import pytest
+
+import critex.envs
+from critex.envs import FAMILIES, make
+from critex.errors import UserError
+
+
+def test_built_ins_are_registered_and_any_size_can_be_made() -> None:
+    critex.envs.register()
+    critex.envs.register()  # again: nothing happens
+    assert gym.make("DeepSea-50-v0").unwrapped.size == 50
+    assert gym.make("RiverSwim-12-v0").unwrapped.size == 12
+    assert "DeepSea-137-v0" not in gym.registry
+    assert make("DeepSea-137-v0").observation_space.shape == (137 * 137,)
+
+
+def test_keywords_reach_the_environment() -> None:
+    assert (
+        make("DeepSea-5-v0", mapping_seed=7).unwrapped.right.tolist()
+        != make("DeepSea-5-v0").unwrapped.right.tolist()
+    )
+    assert make("CartPole-v1", max_episode_steps=7).spec.max_episode_steps == 7
+    with pytest.raises(UserError, match="colour"):
+        make("DeepSea-5-v0", colour="blue")
+
+
+@pytest.mark.parametrize(
+    "wrong, hint",
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("Cartpole-v7", "CartPole-v1"),
+        ("DeepSea-v0", "DeepSea-"),
+        ("qqq", "registry"),
+    ],
+)
+def test_an_unknown_id_gets_near_matches(wrong: str, hint: str) -> None:
+    with pytest.raises(UserError, match=f"no environment '{wrong}'.*{hint}"):
+        make(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["no_such_module:Env-v0", "", "a b c"])
+def test_malformed_ids_are_refused(wrong: str) -> None:
+    with pytest.raises(UserError, match="no environment"):
+        make(wrong)
+
+
+@pytest.mark.parametrize(
+    "env_id, install",
+    [
+        ("Hopper-v4", "critex[mujoco]"),
+        ("MiniGrid-DoorKey-8x8-v0", "critex[minigrid]"),
+        ("MiniHack-MultiRoom-N4-v0", "critex[minihack]"),
+        ("NetHackScore-v0", "critex[minihack]"),
+        ("VizdoomMyWayHome-v0", "critex[vizdoom]"),
+        ("ALE/Pong-v5", "ale-py"),
+        ("LunarLander-v3", "gymnasium[box2d]"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    env_id: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for family in FAMILIES.values():
+        monkeypatch.setitem(sys.modules, family.imports, None)  # what import sees where it is not installed
+    with pytest.raises(UserError) as caught:
+        make(env_id)
+    assert env_id in str(caught.value) and f'pip install "{install}"' in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_installed_tells_the_truth() -> None:
+    for family in FAMILIES.values():
+        try:
+            __import__(family.imports)
+        except ImportError:
+            continue
+        assert family.installed
+    assert not critex.envs.Family("x", "no_such_package.part", "x").installed
