@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from critex.data import Transition, tree_leaves
-from critex.envs import EVALUATION, Envs, Episode, episode_seed
+from critex.envs import Envs, Episode, episode_seed
 from critex.errors import UserError
 
 
@@ -163,9 +163,8 @@ def test_what_cannot_be_used_is_refused() -> None:
 
 def test_no_two_episodes_share_a_seed() -> None:
     seeds = [
-        episode_seed(seed, stream, env, episode)
+        episode_seed(seed, env, episode)
         for seed in (0, 1, 2, 2**32)
-        for stream in (0, 1)
         for env in range(8)
         for episode in range(50)
     ]
@@ -179,9 +178,7 @@ def test_every_reset_is_seeded() -> None:
         used.append([env.unwrapped.seed_used for env in envs._vector.envs])
         for _ in range(1 + len(used) - 1):
             envs.step(zeros(envs))
-    assert used == [[episode_seed(3, 0, env, episode) for env in range(2)] for episode in range(3)]
-    evaluation = Envs("Counter-v0", 1, seed=3, stream=EVALUATION)
-    assert evaluation._vector.envs[0].unwrapped.seed_used == episode_seed(3, EVALUATION, 0, 0)
+    assert used == [[episode_seed(3, env, episode) for env in range(2)] for episode in range(3)]
 
 
 # Saved and restored, bit for bit

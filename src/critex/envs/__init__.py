@@ -1,12 +1,10 @@
 """Environments: any gymnasium id as a vector env, and the built-in DeepSea-N-v0 and RiverSwim-N-v0."""
 
 from critex.envs.families import FAMILIES, Family, make, register
-from critex.envs.vector import EVALUATION, TRAINING, Envs, Episode, episode_seed
+from critex.envs.vector import Envs, Episode, episode_seed
 
 __all__ = [
-    "EVALUATION",
     "FAMILIES",
-    "TRAINING",
     "Envs",
     "Episode",
     "Family",

@@ -19,8 +19,6 @@ from critex.data import Transition, Tree, tree_map
 from critex.envs.families import make
 from critex.errors import UserError
 
-TRAINING, EVALUATION = 0, 1  # seed streams: episodes of one never share a seed with the other
-
 
 @dataclass(frozen=True)
 class Episode:
@@ -41,18 +39,16 @@ class Envs:
     `transition.next_obs` holds what it showed at the end. Float64 observations become float32, images stay
     uint8, Discrete ones are int64 [N], Dict spaces give dicts without their text. Actions are tensors [N, …].
 
-    Each episode has a seed of its own, a hash of (seed, stream, env, episode), so a saved state is the
+    Each episode has a seed of its own, a hash of (seed, env, episode), so a saved state is the
     episode's number and the actions taken in it: `load_state_dict` resets and replays them, bit for bit.
     """
 
-    def __init__(
-        self, env_id: str, num_envs: int = 1, seed: int = 0, *, stream: int = TRAINING, **env_kwargs: Any
-    ) -> None:
+    def __init__(self, env_id: str, num_envs: int = 1, seed: int = 0, **env_kwargs: Any) -> None:
         if num_envs < 1:
             raise UserError(f"num_envs must be at least 1, not {num_envs}")
         if seed < 0:
             raise UserError(f"seed must not be negative, and is {seed}")
-        self.env_id, self.num_envs, self.seed, self.stream = env_id, num_envs, seed, stream
+        self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
         self._vector: Any = SyncVectorEnv(
             [lambda: _Plain(make(env_id, **env_kwargs), env_id)] * num_envs,
             copy=False,
@@ -145,14 +141,14 @@ class Envs:
 
     def _seeds(self, wanted: NDArray[np.bool_] | None = None) -> list[int | None]:
         return [
-            episode_seed(self.seed, self.stream, i, k) if wanted is None or wanted[i] else None
+            episode_seed(self.seed, i, k) if wanted is None or wanted[i] else None
             for i, k in enumerate(self._episode)
         ]
 
 
-def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
-    """A 63-bit hash of its arguments: no two episodes of any runs, envs or streams share a level."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(stream, env, episode))
+def episode_seed(seed: int, env: int, episode: int) -> int:
+    """A 63-bit hash of its arguments: no two episodes, envs or run seeds share a level."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(env, episode))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
