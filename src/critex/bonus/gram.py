@@ -1,0 +1,324 @@
+"""The Gram matrix A = λI + Σφφᵀ of linear bandits: what has been seen, and how new a feature is."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from critex.bonus._memory import ExactMemory
+from critex.bonus._tensor import TensorMemory
+
+Features = Tensor | NDArray[Any] | Sequence[Any]
+
+
+class Gram(nn.Module):
+    r"""How new is a feature φ, given all those seen before? φᵀA⁻¹φ, with A = λI + Σφφᵀ.
+
+    One class and three exact ways to the same numbers, chosen by cost: a symmetric rank-1 form for single steps, a Cholesky
+    form for whole rollouts, and a dual (kernel) form while a memory has seen fewer than d rows. All of it is float64 on the
+    CPU by default. Float32 and other devices use the primal form in tensor operations.
+
+    Measure, then update: a bonus never contains its own row. Rows are taken one after the other, in time order and, within
+    one time step, in the order of the environments.
+
+    Args:
+        dim: d, the length of a feature.
+        ridge: λ > 0. The first bonus of a feature is ‖φ‖²/λ.
+        memories: how many independent matrices; one per environment for memories that are reset each episode.
+        dtype: torch.float64, or torch.float32.
+        device: where the results live.
+
+    Example:
+        >>> gram = Gram(2, ridge=1.0)
+        >>> gram.observe([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        tensor([1.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float = 1.0,
+        memories: int = 1,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        for name, size in (("dim", dim), ("memories", memories)):
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+        if not (isinstance(ridge, int | float | np.floating) and ridge > 0 and math.isfinite(ridge)):
+            raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}")
+        self.dim, self.ridge, self.memories = int(dim), float(ridge), int(memories)
+        self._make(dtype, torch.device(device))
+
+    def _make(self, dtype: torch.dtype, device: torch.device) -> None:
+        if dtype not in (torch.float64, torch.float32):
+            raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
+        self.dtype, self.device = dtype, device
+        self._exact = dtype == torch.float64 and device.type == "cpu"
+        # A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3.
+        self._mass_limit = (1e-5 / torch.finfo(dtype).eps - 1.0) * self.ridge
+        made: list[nn.Module] = [
+            ExactMemory(self.dim, self.ridge)
+            if self._exact
+            else TensorMemory(self.dim, self.ridge, dtype, device)
+            for _ in range(self.memories)
+        ]
+        self.memory = nn.ModuleList(made)
+        self._list: list[Any] = made  # the same objects, without the cost of a module lookup in each step
+
+    # -- bonuses ---------------------------------------------------------------------------------------------------
+
+    def quadratic(self, phi: Features, memory: int | Tensor | NDArray[Any] | None = None) -> Tensor:
+        """φᵀA⁻¹φ: [..., d] → [...]. Nothing changes.
+
+        With several memories, `memory` says which one measures: an index, or a tensor of indices that broadcasts to [...].
+        It may be left out when phi is [memories, d]: row i is then measured by memory i.
+        """
+        rows, _ = self._rows(phi, None)
+        shape, flat = rows.shape[:-1], rows.reshape(-1, self.dim)
+        if self.memories == 1 and memory is None:
+            return self._out(self._list[0].quadratic(flat)).reshape(shape)
+        if memory is None:
+            if tuple(shape) != (self.memories,):
+                raise ValueError(
+                    f"memory must be given for phi of shape {list(rows.shape)}: only [{self.memories}, {self.dim}] matches "
+                    f"the {self.memories} memories one to one"
+                )
+            memory = np.arange(self.memories)
+        index = np.asarray(memory)
+        if index.dtype.kind not in "iu" or (
+            index.size and not 0 <= index.min() <= index.max() < self.memories
+        ):
+            raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
+        try:
+            index = np.broadcast_to(index, tuple(shape)).reshape(-1)
+        except ValueError:
+            raise ValueError(
+                f"memory of shape {list(index.shape)} does not broadcast to the {list(shape)} rows of phi"
+            ) from None
+        out = torch.empty(len(flat), dtype=self.dtype, device=self.device)
+        for i in np.unique(index):
+            chosen = np.flatnonzero(index == i)
+            out[chosen] = self._out(self._list[i].quadratic(flat[chosen]))
+        return out.reshape(shape)
+
+    def observe(self, phi: Features, *, simultaneous: bool = False) -> Tensor:
+        """φᵀA⁻¹φ, then A ← A + φφᵀ: [N, d] → [N].
+
+        With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i. `simultaneous=True`
+        measures all the rows of one memory before it is updated with any.
+        """
+        rows, mass = self._rows(phi, 2)
+        if self.memories > 1:
+            if len(rows) != self.memories:
+                raise ValueError(
+                    f"phi must have one row per memory, [{self.memories}, {self.dim}], got {list(rows.shape)}"
+                )
+            bonus = [m.step(row, s) for m, row, s in zip(self._list, rows, mass.tolist(), strict=True)]
+        elif len(rows) == 1:
+            bonus = [self._list[0].step(rows[0], float(mass[0]))]
+        else:
+            only = self._list[0]
+            before = only.quadratic(rows) if simultaneous else None
+            bonus = only.extend(rows, mass)
+            bonus = bonus if before is None else before
+        self._check_accuracy()
+        return self._out(bonus)
+
+    def observe_rollout(self, phi: Features, starts: Tensor | NDArray[Any] | None = None) -> Tensor:
+        """What T calls of `reset` and `observe` give, but fast: [T, N, d] → [T, N].
+
+        With one memory, all rows are taken in time order, environments in order. With `memories=N`, column i belongs to
+        memory i, and `starts` [T, N] says where a step begins an episode, so that its memory is reset first.
+        """
+        rows, mass = self._rows(phi, 3)
+        steps, envs = rows.shape[:2]
+        if self.memories == 1:
+            if starts is not None:
+                raise ValueError(
+                    "starts needs one memory per env (memories=N): a shared memory is never reset by one env"
+                )
+            bonus = self._list[0].extend(rows.reshape(-1, self.dim), mass.reshape(-1))
+            self._check_accuracy()
+            return self._out(bonus).reshape(steps, envs)
+        if envs != self.memories:
+            raise ValueError(
+                f"phi must have one env per memory, [T, {self.memories}, {self.dim}], got {list(rows.shape)}"
+            )
+        begins = (
+            self._mask(starts, (steps, envs), "starts")
+            if starts is not None
+            else np.zeros((steps, envs), dtype=bool)
+        )
+        out = torch.empty(steps, envs, dtype=self.dtype, device=self.device)
+        for i, memory in enumerate(self._list):
+            cuts = [0, *(t for t in np.flatnonzero(begins[:, i]).tolist() if t > 0), steps]
+            for begin, end in zip(cuts, cuts[1:], strict=False):
+                if begin < end and begins[begin, i]:
+                    memory.reset()
+                block = rows[begin:end, i]
+                out[begin:end, i] = self._out(memory.extend(block, mass[begin:end, i]))
+        self._check_accuracy()
+        return out
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Δθ ~ N(0, A⁻¹), one draw per memory: [memories, d]."""
+        return torch.stack([self._out(memory.sample(generator)) for memory in self._list])
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def reset(self, mask: Tensor | NDArray[Any] | Sequence[bool] | None = None) -> None:
+        """A ← λI where mask [memories] is true; everywhere without a mask."""
+        chosen = (
+            np.ones(self.memories, dtype=bool) if mask is None else self._mask(mask, (self.memories,), "mask")
+        )
+        for i in np.flatnonzero(chosen):
+            self._list[i].reset()
+
+    def increment(self) -> Tensor:
+        """Σφφᵀ of the rows observed since the last call (or reset, or rebuild), [memories, d, d]."""
+        return torch.stack([self._out(memory.increment()) for memory in self._list])
+
+    def merge(self, increment: Features) -> None:
+        """A ← A + increment, [memories, d, d]: what another worker has seen. It does not show in our own `increment`."""
+        shape = (self.memories, self.dim, self.dim)
+        added = torch.as_tensor(increment).detach().to(self.device, self.dtype)
+        if self.memories == 1 and added.ndim == 2:
+            added = added[None]
+        if tuple(added.shape) != shape:
+            raise ValueError(f"increment must have shape {list(shape)}, got {list(added.shape)}")
+        if not bool(added.isfinite().all()):
+            raise ValueError("increment must be finite, got NaN or infinite entries")
+        scale = float(added.abs().max())
+        if float((added - added.mT).abs().max()) > 1e-6 * scale:
+            raise ValueError(
+                "increment must be symmetric, a sum of outer products such as another Gram's increment()"
+            )
+        added = (added + added.mT) / 2
+        before = {name: value.clone() for name, value in self.state_dict().items()}
+        for i, memory in enumerate(self._list):
+            if not memory.add(added[i].numpy() if self._exact else added[i], counted=False):
+                self.load_state_dict(before)
+                raise ValueError(
+                    f"increment[{i}] must be a sum of outer products: A + increment is not positive definite"
+                )
+
+    def rebuild(self, phi: Features, memory: int | None = None) -> None:
+        """A ← λI + Σφφᵀ over exactly the rows phi [n, d], for features that have drifted since they were observed."""
+        rows, mass = self._rows(phi, 2)
+        if memory is None and self.memories > 1:
+            raise ValueError(f"memory must say which of the {self.memories} memories to rebuild, got None")
+        if memory is not None and not 0 <= memory < self.memories:
+            raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
+        self._list[memory or 0].rebuild(rows, mass)
+        self._check_accuracy()
+
+    # -- diagnostics -----------------------------------------------------------------------------------------------
+
+    def matrix(self) -> Tensor:
+        """A, [memories, d, d], symmetric to the bit."""
+        eye = torch.eye(self.dim, dtype=self.dtype, device=self.device)
+        return torch.stack([self._out(memory.total()) + self.ridge * eye for memory in self._list])
+
+    def inverse(self) -> Tensor:
+        """A⁻¹, [memories, d, d], symmetric to the bit."""
+        return torch.stack([self._out(memory.inverse_matrix()) for memory in self._list])
+
+    def log_det(self) -> Tensor:
+        """log det A, [memories]. It grows by log(1 + φᵀA⁻¹φ) with each row."""
+        return torch.tensor([memory.log_det() for memory in self._list], dtype=self.dtype, device=self.device)
+
+    def effective_dimension(self) -> Tensor:
+        """tr(A⁻¹(A − λI)), [memories]: how many of the d directions have been seen, between 0 and d."""
+        values = [memory.effective_dimension() for memory in self._list]
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, ridge={self.ridge}, memories={self.memories}, dtype={self.dtype}, device={self.device}"
+
+    # -- input and output ------------------------------------------------------------------------------------------
+
+    def _rows(self, phi: Features, ndim: int | None) -> tuple[Any, Any]:
+        """phi as numbers of our own kind, and ‖φ‖² of each row; refused before anything has changed."""
+        if isinstance(phi, Tensor):
+            rows: Any = phi.detach() if phi.requires_grad else phi
+            rows = rows.cpu().numpy() if self._exact else rows.to(self.device, self.dtype)
+        else:
+            rows = np.asarray(phi)
+            if rows.dtype.kind not in "fiub":
+                raise ValueError(f"phi must hold real numbers, got dtype {rows.dtype}")
+            rows = rows if self._exact else torch.from_numpy(rows).to(self.device, self.dtype)
+        if rows.ndim == 0 or rows.shape[-1] != self.dim or ndim not in (None, rows.ndim):
+            wanted = {None: "...", 2: "N", 3: "T, N"}[ndim]
+            raise ValueError(f"phi must have shape [{wanted}, {self.dim}], got {list(rows.shape)}")
+        if self._exact:
+            rows = np.ascontiguousarray(rows, dtype=np.float64)
+            mass = np.einsum("...d,...d->...", rows, rows)
+        else:
+            mass = rows.square().sum(-1)
+        if not math.isfinite(float(mass.sum()) / self.ridge):
+            self._refuse(rows)
+        return rows, mass
+
+    def _refuse(self, rows: Any) -> None:
+        values = np.asarray(rows)
+        where = np.argwhere(~np.isfinite(values))
+        if len(where):
+            at = tuple(where[0].tolist())
+            raise ValueError(
+                f"phi must be finite, got {values[at]} at {list(at)} ({len(where)} of {values.size} entries)"
+            )
+        raise ValueError(
+            f"phi must be smaller: its largest entry {np.abs(values).max():.1e} overflows phi·phi / ridge in {self.dtype}"
+        )
+
+    @staticmethod
+    def _mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
+        values = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
+        if values.shape != shape or values.dtype != np.bool_:
+            raise ValueError(
+                f"{name} must be booleans of shape {list(shape)}, got {values.dtype} of shape {list(values.shape)}"
+            )
+        return values
+
+    def _out(self, values: Any) -> Tensor:
+        if isinstance(values, list) and values and isinstance(values[0], Tensor):
+            return torch.stack(values)
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
+
+    def _check_accuracy(self) -> None:
+        if any(memory.mass > self._mass_limit for memory in self._list):
+            warnings.warn(  # the same words each time, so that the default filter shows them once
+                f"the squared norms of phi add up to more than {self._mass_limit:.1e}, where rounding in {self.dtype} can "
+                "change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    # -- moving ----------------------------------------------------------------------------------------------------
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Gram:
+        """`.to()` and its kin. A new dtype or device means another form, which starts from the same Σφφᵀ."""
+        probe = fn(torch.empty(1, dtype=self.dtype, device=self.device))
+        if probe.dtype == self.dtype and probe.device == self.device:
+            super()._apply(fn, recurse)
+            return self
+        totals = [self._out(memory.total()) for memory in self._list]
+        self._make(probe.dtype, probe.device)
+        for memory, total in zip(self._list, totals, strict=True):
+            moved = total.to(self.device, self.dtype)
+            memory.add(moved.numpy() if self._exact else moved, counted=True)
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._list = list(self.memory)

@@ -1,0 +1,123 @@
+"""Bonuses brought to a common scale: divided by a running standard deviation, the mean kept."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Scaler(nn.Module):
+    """`forward(b)` takes the samples in and returns them scaled; `scale(b)` divides by the current std and changes nothing."""
+
+    def std(self) -> float:
+        """What a bonus is divided by now: 1 where no standard deviation is defined."""
+        raise NotImplementedError
+
+    def scale(self, b: Tensor) -> Tensor:
+        return b / self.std()
+
+
+def _checked(b: Tensor) -> Tensor:
+    if not bool(b.isfinite().all()):
+        raise ValueError(
+            f"b must be finite, got {int((~b.isfinite()).sum())} NaN or infinite of {b.numel()} bonuses"
+        )
+    return b.detach()
+
+
+class NoScaler(Scaler):
+    """b → b."""
+
+    def forward(self, b: Tensor) -> Tensor:
+        return b
+
+    def std(self) -> float:
+        return 1.0
+
+
+class WelfordScaler(Scaler):
+    r"""Algorithm 1 of the paper: b/√(ν²/N), with the sample itself counted first.
+
+    N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is taken in row order, each entry scaled by
+    the moments up to and including itself: exactly what single calls give.
+
+    The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-8·|μ|, the bonus is returned as it is. Two samples
+    that nearly agree give a tiny std and so a spike; `warmup` returns the first so many samples as they are, too, while the
+    moments already take them in.
+    """
+
+    mean: Tensor
+    nu_squared: Tensor
+    count: Tensor
+
+    def __init__(self, warmup: int = 0) -> None:
+        super().__init__()
+        if warmup < 0:
+            raise ValueError(f"warmup must be a number of samples, 0 or more, got {warmup}")
+        self.warmup = warmup
+        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))  # μ
+        self.register_buffer("nu_squared", torch.zeros((), dtype=torch.float64))  # ν²
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # N
+
+    def forward(self, b: Tensor) -> Tensor:
+        mean, nu_squared, count = float(self.mean), float(self.nu_squared), int(self.count)
+        scaled = []
+        for value in _checked(b).flatten().tolist():
+            count += 1
+            delta = value - mean
+            mean += delta / count
+            nu_squared += delta * (value - mean)
+            scaled.append(value / self._std(mean, nu_squared, count))
+        self.mean.fill_(mean)
+        self.nu_squared.fill_(nu_squared)
+        self.count.fill_(count)
+        return torch.tensor(scaled, dtype=b.dtype, device=b.device).reshape(b.shape)
+
+    def _std(self, mean: float, nu_squared: float, count: int) -> float:
+        if count <= self.warmup or count == 0:
+            return 1.0
+        std = math.sqrt(nu_squared / count)
+        return std if std > 1e-8 * abs(mean) else 1.0
+
+    def std(self) -> float:
+        return self._std(float(self.mean), float(self.nu_squared), int(self.count))
+
+
+class BatchMomentScaler(Scaler):
+    r"""The learner-side moments of the released code, for batches b [T, B]: b/√(m₂/n) over all batches so far.
+
+    Batches join by m₂ ← m₂ + Σ(b − m)² + (m − Σ/n)²·n·n_b/(n + n_b), n ← n + n_b. The released code counts n_b = T rows while
+    it sums T·B entries, so that its "mean" m is B times the mean, and std² → B(σ² + (B − 1)²μ²); the coefficients of the
+    released runs are tuned to that. `count_rows=False` counts the entries: the true standard deviation.
+    """
+
+    total: Tensor
+    m2: Tensor
+    count: Tensor
+
+    def __init__(self, count_rows: bool = True) -> None:
+        super().__init__()
+        self.count_rows = count_rows
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("m2", torch.zeros((), dtype=torch.float64))
+        # The released code starts at 1e-8 to divide by; counted truly, that would give a constant bonus a variance.
+        self.register_buffer("count", torch.full((), 1e-8 if count_rows else 0.0, dtype=torch.float64))
+
+    def forward(self, b: Tensor) -> Tensor:
+        if b.ndim < 1 or b.numel() == 0:
+            raise ValueError(f"b must be a batch [T, B] with entries, got shape {list(b.shape)}")
+        values = _checked(b).double()
+        n = float(len(values) if self.count_rows else values.numel())
+        count, total = float(self.count), float(values.sum())
+        mean = total / n
+        shift = mean - float(self.total) / count if count else 0.0
+        self.m2 += float((values - mean).square().sum()) + count * n / (count + n) * shift**2
+        self.count += n
+        self.total += total
+        return self.scale(b)
+
+    def std(self) -> float:
+        std = math.sqrt(float(self.m2) / float(self.count)) if float(self.count) else 0.0
+        return std if std > 0.0 else 1.0
