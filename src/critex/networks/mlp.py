@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import gymnasium as gym
+import torch
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -14,7 +17,10 @@ from critex.data.tree import Tree
 from critex.errors import UserError
 
 
-def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+ReLU = partial(nn.ReLU, inplace=True)  # a linear layer does not need its output for the gradient
+
+
+def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> nn.Sequential:
     """Linear layers sizes[0] → … → sizes[-1], each followed by the activation: an embedding, without its head."""
     layers: list[nn.Module] = []
     for before, after in zip(sizes, sizes[1:], strict=False):
@@ -38,5 +44,5 @@ class Flatten(nn.Module):
     def forward(self, obs: Tree) -> Tensor:
         assert not isinstance(obs, dict)
         if self._ndim == 0:
-            return F.one_hot(obs, self.dim).float()
-        return (obs.flatten(-self._ndim) if self._ndim > 1 else obs).float()
+            return F.one_hot(obs, self.dim).to(torch.get_default_dtype())
+        return (obs.flatten(-self._ndim) if self._ndim > 1 else obs).to(torch.get_default_dtype())

@@ -1,0 +1,252 @@
+"""Soft actor-critic (Haarnoja et al., 2018) for continuous actions, with the critic as an explorer.
+
+Read it from top to bottom: options, actor, agent, loop. The lines that add CAE carry the mark `# CAE`, those
+that CAE+ adds on top `# CAE+`; without them this is plain SAC. The defaults are CleanRL's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data import Batch, Replay
+from critex.data.tree import Tree, tree_map
+from critex.embedding import Embedding
+from critex.envs import Envs
+from critex.explorers import ExplorationConfig
+from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
+from critex.networks import Critic, Flatten, action_range, mlp, polyak_
+from critex.run import Run, RunConfig
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+@dataclass(kw_only=True)
+class Config(ExplorationConfig, RunConfig):
+    """Options of SAC."""
+
+    env: str = "HalfCheetah-v4"
+    """Id of the environment."""
+    steps: int = 1_000_000
+    """Environment steps in all."""
+    num_envs: int = 1
+    """Environments stepped side by side; there is one update per environment step, however many."""
+
+    buffer_size: int = 1_000_000
+    """Transitions in the replay buffer."""
+    batch_size: int = 256
+    """Transitions of one update."""
+    gamma: float = 0.99
+    """Discount γ."""
+    tau: float = 0.005
+    """How far the target networks move at each update."""
+    learning_starts: int = 5_000
+    """Environment steps with random actions before the first update."""
+    actor_learning_rate: float = 3e-4
+    """Step size of Adam for the actor."""
+    critic_learning_rate: float = 1e-3
+    """Step size of Adam for the two critics, and for the temperature."""
+    policy_delay: int = 2
+    """Every so many environment steps the actor is updated, then as many times in a row."""
+    entropy_coef: float | None = None
+    """Temperature, the weight of the policy's entropy (none: learned, with target entropy −dim(A))."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
+    compile: bool = False
+    """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+
+
+class Actor(nn.Module):
+    """π(·|s): a Gaussian squashed by tanh into the range of the actions."""
+
+    scale: Tensor
+    centre: Tensor
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], hidden: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        scale, centre = action_range(action_space)
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("centre", centre, persistent=False)
+        flatten = Flatten(observation_space)
+        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden]))
+        self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
+
+    def mode(self, obs: Tree) -> Tensor:
+        """The squashed mean, [..., a]."""
+        mean: Tensor = self.head(self.body(obs)).chunk(2, dim=-1)[0]
+        return mean.tanh() * self.scale + self.centre
+
+    def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
+        mean, raw = self.head(self.body(obs)).chunk(2, dim=-1)
+        log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (raw.tanh() + 1)
+        noise = torch.randn_like(mean)
+        squashed = (mean + log_std.exp() * noise).tanh()
+        # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
+        log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        log_prob = (log_normal - (self.scale * (1 - squashed.square()) + 1e-6).log()).sum(-1)
+        return squashed * self.scale + self.centre, log_prob
+
+
+class SAC:
+    """The agent: acts by sampling, learns from replay with twin critics and a learned temperature."""
+
+    _parts = ("actor", "q1", "q2", "target1", "target2", "actor_optimizer", "entropy_optimizer")
+    explorer: Explorer  # CAE
+
+    def __init__(
+        self,
+        cfg: Config,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device,
+    ) -> None:
+        self.cfg, self.device = cfg, device
+        self.actor = Actor(observation_space, action_space, cfg.hidden).to(device)
+        action_dim = len(self.actor.scale)
+        self.q1, self.q2, self.target1, self.target2 = (
+            Critic(observation_space, action_dim, cfg.hidden).to(device) for _ in range(4)
+        )
+        self.target1.load_state_dict(self.q1.state_dict())
+        self.target2.load_state_dict(self.q2.state_dict())
+        self._online: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
+        self._target: list[Tensor] = [*self.target1.parameters(), *self.target2.parameters()]
+        self._actor: list[Tensor] = [*self.actor.parameters()]
+        self.target_entropy = -float(action_dim)
+        initial = 1.0 if cfg.entropy_coef is None else cfg.entropy_coef
+        self.log_entropy_coef = torch.tensor(initial, device=device).log()
+        self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
+        lr = cfg.critic_learning_rate
+        self.optimizer = torch.optim.Adam(self._online, lr=lr, fused=True)
+        self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.actor_learning_rate, fused=True)
+        self.entropy_optimizer = torch.optim.Adam([self.log_entropy_coef], lr=lr, fused=True)
+        self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
+        self.actor_losses: dict[
+            str, Tensor
+        ] = {}  # of the last update of the actor, which are rarer than ours
+        if cfg.compile:
+            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
+            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+
+    @torch.no_grad()
+    def act(self, obs: Tree, step: int) -> Tensor:
+        """Uniformly random actions before learning starts, then samples of the policy, [N, a]."""
+        action: Tensor = self.actor(tree_map(lambda x: x.to(self.device), obs))[0]
+        if step < self.cfg.learning_starts:
+            return (2 * torch.rand_like(action) - 1) * self.actor.scale + self.actor.centre
+        return action
+
+    @torch.no_grad()
+    def policy(self, obs: Tree) -> Tensor:
+        """The squashed mean, for evaluation."""
+        return self.actor.mode(tree_map(lambda x: x.to(self.device), obs))
+
+    @torch.no_grad()
+    def target(self, batch: Batch, reward: Tensor) -> Tensor:
+        """y = r + γ(1 − terminated)(min Q̄(s',a') − entropy_coef·log π(a'|s')), a' ~ π(s'), [B]."""
+        action, log_prob = self.actor(batch.next_obs)
+        q = torch.minimum(self.target1(batch.next_obs, action), self.target2(batch.next_obs, action))
+        value: Tensor = q - self.log_entropy_coef.exp() * log_prob
+        return reward + self.cfg.gamma * ~batch.terminated * value
+
+    def critic_loss(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:
+        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; and Q₁ [B]."""
+        target = self.target(batch, reward)
+        q1, q2 = self.q1(batch.obs, batch.action), self.q2(batch.obs, batch.action)
+        return F.mse_loss(q1, target) + F.mse_loss(q2, target), q1.detach()
+
+    def actor_loss(self, obs: Tree) -> Tensor:
+        """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s)."""
+        action, log_prob = self.actor(obs)
+        q = torch.minimum(self.q1(obs, action), self.q2(obs, action))
+        loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
+        return loss.mean()
+
+    def update(self, batch: Batch, step: int) -> dict[str, Any]:
+        """One step of the critics, those of actor and temperature when they are due, one of the targets."""
+        cfg = self.cfg
+        reward = batch.reward
+        reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        loss, q = self.critic_loss(batch, reward)
+        losses = {"loss_bellman": loss.detach(), "q": q.mean()}
+        loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        if step % cfg.policy_delay == 0:
+            for _ in range(cfg.policy_delay):
+                self.update_actor(batch.obs)
+        polyak_(self._target, self._online, cfg.tau)
+        return losses | {"loss": loss.detach()} | self.actor_losses
+
+    def update_actor(self, obs: Tree) -> None:
+        """One gradient step of the actor, then one of the temperature on fresh actions."""
+        loss = self.actor_loss(obs)
+        self.actor_optimizer.zero_grad()
+        torch.autograd.backward(loss, inputs=self._actor)  # no further: gradients of the critics would be wasted
+        self.actor_optimizer.step()
+        coef = self.log_entropy_coef.exp()
+        if coef.requires_grad:
+            with torch.no_grad():
+                surplus = self.actor(obs)[1].mean() + self.target_entropy
+            self.entropy_optimizer.zero_grad()
+            (-coef * surplus).backward()
+            self.entropy_optimizer.step()
+        self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the critics' optimiser, which the explorer may have joined."""
+        state = {name: getattr(self, name).state_dict() for name in self._parts}
+        return state | {"log_entropy_coef": self.log_entropy_coef.detach(), "actor_losses": self.actor_losses}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from there."""
+        for name in self._parts:
+            getattr(self, name).load_state_dict(state[name])
+        self.log_entropy_coef.data.copy_(state["log_entropy_coef"])
+        self.actor_losses = state["actor_losses"]
+
+
+Agent = SAC
+
+
+def train(cfg: Config, run: Run) -> None:
+    """The whole training loop."""
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    agent = SAC(cfg, envs.observation_space, envs.action_space, run.device)
+    replay = Replay(cfg.buffer_size, cfg.seed)
+    parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
+    setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
+    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
+    agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
+    run.attach(**parts)
+
+    obs = envs.obs
+    for step in run.steps(cfg.steps, cfg.num_envs):
+        transition, obs = envs.step(agent.act(obs, step))
+        transition.bonus = explorer.bonus(transition.to(run.device))  # CAE   scaled β; then A ← A + φφᵀ
+        replay.add(transition)
+        run.episodes(envs.pop_episodes())
+
+        for t in range(max(step, cfg.learning_starts + 1), step + cfg.num_envs):
+            losses = agent.update(replay.sample(cfg.batch_size).to(run.device), t)
+        if step + cfg.num_envs > cfg.learning_starts + 1:
+            explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+            if run.due():
+                losses |= explorer.metrics()  # CAE
+                run.log(losses)
+        run.evaluate(agent.policy, partial(Envs, cfg.env))
+
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in chain(agent._actor, agent._online))}
+    card |= explorer.card()  # CAE
+    run.finish(card)

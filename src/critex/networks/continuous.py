@@ -1,0 +1,62 @@
+"""What algorithms for continuous actions share: the critic, the range of actions, slow target networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.errors import UserError
+from critex.networks.mlp import Flatten, ReLU, mlp
+
+
+class Critic(nn.Module):
+    """Q(s,a) = θᵀφ(s,a), or several such numbers of one φ."""
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_dim: int,
+        hidden: tuple[int, ...],
+        activation: Callable[[], nn.Module] = ReLU,
+        outputs: int = 1,
+    ) -> None:
+        super().__init__()
+        self.flatten = Flatten(observation_space)
+        self.body = mlp([self.flatten.dim + action_dim, *hidden], activation)  # φ
+        self.head = nn.Linear(hidden[-1], outputs)  # θ
+
+    def embed(self, obs: Tree, action: Tensor) -> Tensor:
+        """φ(s,a), [..., hidden[-1]]."""
+        phi: Tensor = self.body(torch.cat([self.flatten(obs), action], dim=-1))
+        return phi
+
+    def forward(self, obs: Tree, action: Tensor) -> Tensor:
+        """Q(s,a), [...]; with several outputs [..., outputs]."""
+        q: Tensor = self.head(self.embed(obs, action))
+        return q.squeeze(-1) if self.head.out_features == 1 else q
+
+
+def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
+    """(scale, centre) [a] with which [−1, 1] becomes the range of a space of continuous actions."""
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
+        raise UserError(
+            f"this algorithm needs continuous actions, a vector of floats; the environment has {space}"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UserError(
+            f"this algorithm needs bounded actions, the environment has {space}; wrap it to rescale them"
+        )
+    low, high = (torch.as_tensor(bound, dtype=torch.get_default_dtype()) for bound in (space.low, space.high))
+    return (high - low) / 2, (high + low) / 2
+
+
+@torch.no_grad()
+def polyak_(target: list[Tensor], source: list[Tensor], tau: float) -> None:
+    """θ̄ ← (1 − τ)θ̄ + τθ, in place, all tensors in one call."""
+    torch._foreach_lerp_(target, source, tau)
