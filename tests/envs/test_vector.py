@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from critex.data import Transition, tree_leaves
-from critex.envs import Envs, Episode, episode_seed
+from critex.envs import Envs, Episode, episode_seed, make
 from critex.errors import UserError
 
 
@@ -76,6 +77,12 @@ def zeros(envs: Envs) -> torch.Tensor:
     return torch.zeros((envs.num_envs, *envs.action_space.shape), dtype=torch.int64)
 
 
+def act(envs: Envs, generator: torch.Generator) -> torch.Tensor:
+    if isinstance(envs.action_space, spaces.Discrete):
+        return torch.randint(int(envs.action_space.n), (envs.num_envs,), generator=generator)
+    return torch.rand((envs.num_envs, *envs.action_space.shape), generator=generator) * 2 - 1
+
+
 @pytest.mark.parametrize("truncate", [False, True])
 def test_final_observations_are_the_true_ones(truncate: bool) -> None:
     envs = Envs("Counter-v0", 2, length=2, truncate=truncate)
@@ -99,7 +106,7 @@ def test_final_observations_are_the_true_ones(truncate: bool) -> None:
 
 def test_only_finished_envs_are_reset() -> None:
     envs = Envs("Counter-v0", 2, length=3)
-    envs._vector.envs[1].unwrapped.length = 5
+    envs._envs[1].unwrapped.length = 5
     for _ in range(3):
         transition, obs = envs.step(zeros(envs))
     assert transition.next_obs.tolist() == [[3, 0], [3, 0]] and obs.tolist() == [[0, 1], [3, 0]]
@@ -141,13 +148,13 @@ def test_observation_kinds() -> None:
 def test_actions_arrive_in_the_envs_own_dtype() -> None:
     discrete = Envs("Counter-v0", 2, length=9)
     discrete.step(torch.tensor([0, 2]))
-    taken = [env.unwrapped.actions[0] for env in discrete._vector.envs]
+    taken = [env.unwrapped.actions[0] for env in discrete._envs]
     assert taken == [5, 7] and discrete.action_space.contains(taken[0])  # counted from the space's start
 
     box = Envs("Counter-v0", 1, kind="image", length=9)
     action = torch.tensor([[0.25, -1.0]], requires_grad=True)
     box.step(action)
-    taken = box._vector.envs[0].unwrapped.actions[0]
+    taken = box._envs[0].unwrapped.actions[0]
     assert taken.dtype == np.float64 and taken.tolist() == [0.25, -1.0]
 
 
@@ -175,19 +182,45 @@ def test_every_reset_is_seeded() -> None:
     envs = Envs("Counter-v0", 2, seed=3, length=1)
     used = []
     for _ in range(3):
-        used.append([env.unwrapped.seed_used for env in envs._vector.envs])
+        used.append([env.unwrapped.seed_used for env in envs._envs])
         for _ in range(1 + len(used) - 1):
             envs.step(zeros(envs))
     assert used == [[episode_seed(3, env, episode) for env in range(2)] for episode in range(3)]
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Hopper-v4", "RiverSwim-5-v0"])
+def test_equals_gymnasiums_vector_env(env_id: str) -> None:
+    """The reference: SyncVectorEnv without autoreset, finished envs reset by mask with the same seeds."""
+    if env_id == "Hopper-v4":
+        pytest.importorskip("mujoco")
+    n, episode, generator = 3, np.zeros(3, int), torch.Generator().manual_seed(0)
+    envs = Envs(env_id, n, seed=7)
+    reference = SyncVectorEnv([lambda: make(env_id)] * n, autoreset_mode=AutoresetMode.DISABLED)
+
+    def seeds() -> list[int]:
+        return [episode_seed(7, i, int(k)) for i, k in enumerate(episode)]
+
+    def equal(ours: torch.Tensor, theirs: np.ndarray[Any, Any]) -> bool:
+        return np.array_equal(ours.numpy(), theirs.astype(ours.numpy().dtype))
+
+    assert equal(envs.obs, reference.reset(seed=seeds())[0])
+    for _ in range(120):
+        action = act(envs, generator)
+        transition, obs = envs.step(action)
+        next_obs, reward, terminated, truncated, info = reference.step(action.numpy())
+        assert equal(transition.next_obs, next_obs) and equal(transition.reward, reward)
+        assert equal(transition.terminated, terminated) and equal(transition.truncated, truncated)
+        assert ("position" in transition.info) == ("position" in info)
+        assert "position" not in info or equal(transition.info["position"], info["position"])
+        ended = terminated | truncated
+        if ended.any():
+            episode += ended
+            next_obs = reference.reset(seed=seeds(), options={"reset_mask": ended})[0]
+        assert equal(obs, next_obs)
+    assert episode.min() > 1
+
+
 # Saved and restored, bit for bit
-
-
-def act(envs: Envs, generator: torch.Generator) -> torch.Tensor:
-    if isinstance(envs.action_space, spaces.Discrete):
-        return torch.randint(int(envs.action_space.n), (envs.num_envs,), generator=generator)
-    return torch.rand((envs.num_envs, *envs.action_space.shape), generator=generator) * 2 - 1
 
 
 def restored(envs: Envs, kwargs: dict[str, Any]) -> Envs:
