@@ -1,0 +1,403 @@
+"""Proximal policy optimisation (Schulman et al., 2017), with the critic as an explorer.
+
+Read it from top to bottom: options, networks, losses, agent, loop. The lines that add CAE carry the mark `# CAE`,
+those that CAE+ adds on top `# CAE+`; without them this is plain PPO. The defaults are CleanRL's for continuous
+actions; discrete actions work too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data import Batch, Rollout, gae
+from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
+from critex.data.tree import Tree
+from critex.embedding import Embedding
+from critex.envs import Envs
+from critex.errors import UserError
+from critex.explorers import ExplorationConfig
+from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
+from critex.networks import Flatten, mlp
+from critex.run import Run, RunConfig
+
+
+@dataclass(kw_only=True)
+class Config(ExplorationConfig, RunConfig):
+    """Options of PPO."""
+
+    env: str = "HalfCheetah-v4"
+    """Id of the environment."""
+    steps: int = 1_000_000
+    """Environment steps in all, rounded down to whole rollouts."""
+    num_envs: int = 1
+    """Environments stepped side by side."""
+
+    rollout: int = 2048
+    """Steps of each environment between two updates."""
+    epochs: int = 10
+    """Passes over the rollout in one update."""
+    minibatches: int = 32
+    """Gradient steps of one pass."""
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    anneal: bool = True
+    """Let the step size fall linearly to zero over the run."""
+    gamma: float = 0.99
+    """Discount γ."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation."""
+    clip: float = 0.2
+    """How far the ratio of probabilities may move from 1 before its gradient is cut."""
+    clip_value: bool = True
+    """Cut the gradient of values that moved further than `clip`, too."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    entropy_coef: float = 0.0
+    """Weight of the policy's entropy."""
+    max_grad_norm: float = 0.5
+    """Longest gradient, over all parameters together."""
+    normalize_advantage: bool = True
+    """Give the advantages of each minibatch mean 0 and standard deviation 1."""
+    normalize_obs: bool = True
+    """Normalise observations by their running mean and standard deviation, clipped at ±10."""
+    normalize_reward: bool = True
+    """Divide rewards by the running standard deviation of their discounted sum, clipped at ±10."""
+    bootstrap_truncated: bool = False
+    """Where an episode was cut off by the clock, count the value of its true last observation as what would
+    have followed. CleanRL, and with it the paper, counts zero."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
+
+
+class Critic(nn.Module):
+    """V(s) = θᵀφ(s)."""
+
+    def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))  # φ
+        self.head = orthogonal(nn.Linear(hidden[-1], 1), 1.0)  # θ
+
+    def embed(self, obs: Tensor) -> Tensor:
+        """φ(s), [..., hidden[-1]]."""
+        phi: Tensor = self.body(obs)
+        return phi
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """V(s), [...]."""
+        value: Tensor = self.head(self.embed(obs))
+        return value.squeeze(-1)
+
+
+class Gaussian(nn.Module):
+    """π(·|s) = N(μ(s), diag σ²), unsquashed; σ is learned and the same in every state. Actions [..., a]."""
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, obs_dim: int, space: gym.spaces.Box, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape, self.dim = space.shape, math.prod(space.shape)
+        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))
+        self.head = orthogonal(nn.Linear(hidden[-1], self.dim), 0.01)
+        self.log_std = nn.Parameter(torch.zeros(self.dim))
+        for name in ("low", "high"):
+            bound = torch.as_tensor(getattr(space, name).ravel(), dtype=torch.get_default_dtype())
+            self.register_buffer(name, bound, persistent=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """μ(s), [..., a]."""
+        mean: Tensor = self.head(self.body(obs))
+        return mean
+
+    def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """What `sample` needs for actions [*shape, a]."""
+        return torch.randn(*shape, self.dim, generator=generator)
+
+    def sample(self, mean: Tensor, noise: Tensor) -> Tensor:
+        """μ + σz."""
+        return mean + self.log_std.exp() * noise
+
+    def mode(self, mean: Tensor) -> Tensor:
+        """The likeliest action."""
+        return mean
+
+    def log_prob(self, mean: Tensor, action: Tensor) -> Tensor:
+        """log π(a|s) = −½ Σ ((a − μ)/σ)² − Σ log σ − ½ a·log 2π, [...]."""
+        z = (action - mean) * (-self.log_std).exp()
+        return -0.5 * z.square().sum(-1) - (self.log_std.sum() + 0.5 * self.dim * math.log(2 * math.pi))
+
+    def entropy(self, mean: Tensor) -> Tensor:
+        """Mean entropy, Σ log σ + ½ a·(1 + log 2π)."""
+        return self.log_std.sum() + 0.5 * self.dim * (1 + math.log(2 * math.pi))
+
+    def to_env(self, action: Tensor) -> Tensor:
+        """What the environment gets: actions clipped to their range."""
+        return action.clamp(self.low, self.high).unflatten(-1, self.shape)
+
+
+class Categorical(nn.Module):
+    """π(a|s) = softmax of logits [..., A]. Actions are integers [...]."""
+
+    def __init__(self, obs_dim: int, space: gym.spaces.Discrete, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dim = int(space.n)
+        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))
+        self.head = orthogonal(nn.Linear(hidden[-1], self.dim), 0.01)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Logits, [..., A]."""
+        logits: Tensor = self.head(self.body(obs))
+        return logits
+
+    def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
+        """What `sample` needs for actions [*shape]: Gumbel noise."""
+        return -torch.empty(*shape, self.dim).exponential_(generator=generator).log()
+
+    def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """argmax of logits + Gumbel noise has the law of the softmax."""
+        return (logits + noise).argmax(-1)
+
+    def mode(self, logits: Tensor) -> Tensor:
+        """The likeliest action."""
+        return logits.argmax(-1)
+
+    def log_prob(self, logits: Tensor, action: Tensor) -> Tensor:
+        """log π(a|s), [...]."""
+        return logits.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        """Mean over states of −Σ_a π log π."""
+        log_p = logits.log_softmax(-1)
+        return -(log_p.exp() * log_p).sum(-1).mean()
+
+    def to_env(self, action: Tensor) -> Tensor:
+        """What the environment gets: the action."""
+        return action
+
+
+def orthogonal(module: nn.Module, gain: float) -> Any:
+    """The module with orthogonal weights of this gain and zero biases."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight, gain)
+            nn.init.zeros_(layer.bias)
+    return module
+
+
+def policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """L_π = mean of max(−Âρ, −Â·clip(ρ, 1 ± clip)), ρ = π(a|s)/π_old(a|s)."""
+    ratio = (log_prob - old_log_prob).exp()
+    return -torch.minimum(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
+
+
+def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
+    """L_V = ½ mean of max((V − G)², (clip(V, V_old ± clip) − G)²); without `clip` ½ mean of (V − G)²."""
+    squares = (value - target).square()
+    if clip is not None:
+        clipped = old_value + (value - old_value).clamp(-clip, clip)
+        squares = torch.maximum(squares, (clipped - target).square())
+    return 0.5 * squares.mean()
+
+
+class PPO:
+    """The agent: acts by sampling, learns from each rollout in several passes, then throws it away."""
+
+    _parts = ("actor", "critic", "obs_normalizer", "reward_normalizer")
+    explorer: Explorer  # CAE
+
+    def __init__(
+        self,
+        cfg: Config,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device,
+    ) -> None:
+        check(cfg)
+        self.cfg, self.device = cfg, device
+        self.flatten = Flatten(observation_space)
+        obs_dim = self.flatten.dim
+        self.actor: Gaussian | Categorical
+        match action_space:
+            case gym.spaces.Discrete():
+                self.actor = Categorical(obs_dim, action_space, cfg.hidden).to(device)
+            case gym.spaces.Box():
+                self.actor = Gaussian(obs_dim, action_space, cfg.hidden).to(device)
+            case _:
+                raise UserError(f"ppo needs Box or Discrete actions, {cfg.env} has {action_space}")
+        self.critic = Critic(obs_dim, cfg.hidden).to(device)
+        weights = [*self.actor.parameters(), *self.critic.parameters()]
+        self.optimizer = torch.optim.Adam(weights, lr=cfg.learning_rate, eps=1e-5, fused=True)
+        self.generator = torch.Generator().manual_seed(cfg.seed)
+        self.obs_normalizer = ObservationNormalizer(obs_dim)
+        self.reward_normalizer = RewardNormalizer(cfg.gamma, cfg.num_envs)
+        self.seen_space = gym.spaces.Box(-CLIP, CLIP, (obs_dim,))
+        self.embedding = Embedding.of(self.critic.embed, cfg.hidden[-1], action_space, takes_action=False)
+
+    def learn_obs(self, obs: Tree, rows: Tensor | slice = slice(None)) -> None:
+        """Let the normaliser learn from raw observations, those in `rows`."""
+        if self.cfg.normalize_obs:
+            self.obs_normalizer.update(self.flatten(obs)[rows])
+
+    def see(self, obs: Tree) -> Tensor:
+        """Raw observations as the networks see them: flat, normalised by the statistics so far, [N, o]."""
+        flat: Tensor = self.flatten(obs)
+        return self.obs_normalizer(flat) if self.cfg.normalize_obs else flat
+
+    def act(self, seen: Tensor, noise: Tensor) -> Tensor:
+        """A sample of π(·|s), [N, …], made of the noise; call it without gradient."""
+        return self.actor.sample(self.actor(seen.to(self.device)), noise.to(self.device)).cpu()
+
+    @torch.no_grad()
+    def policy(self, obs: Tree) -> Tensor:
+        """The likeliest action as the environment takes it, for evaluation."""
+        return self.actor.to_env(self.actor.mode(self.actor(self.see(obs).to(self.device))))
+
+    def update(self, rollout: Batch, last: Tensor) -> dict[str, Any]:
+        """Learn from a rollout [T, N]; `last` [N, o] is what was seen after it."""
+        cfg = self.cfg
+        reward = rollout.reward
+        reward = reshaped(rollout, self.explorer, cfg)  # CAE   r̃ = r + αβ, before any advantage
+        with torch.no_grad():
+            value, last_value = self.critic(rollout.obs), self.critic(last)
+            final_value = self.critic(rollout.next_obs) if cfg.bootstrap_truncated else None
+            log_prob = self.actor.log_prob(self.actor(rollout.obs), rollout.action)
+        ends = (rollout.terminated, rollout.truncated)
+        gamma, lam = cfg.gamma, cfg.gae_lambda
+        advantage, target = gae(
+            reward, value, last_value, *ends, gamma=gamma, lam=lam, final_value=final_value
+        )
+
+        flat = rollout.map(lambda x: x.flatten(0, 1))  # [T·N, …]
+        old = [x.flatten() for x in (log_prob, value, advantage, target)]
+        size = len(flat) // cfg.minibatches
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        learns = any(True for _ in self.explorer.parameters())  # CAE+
+        for _ in range(cfg.epochs):
+            # Shuffled once a pass; then a minibatch is a slice and costs nothing.
+            order = torch.randperm(len(flat), generator=self.generator).to(self.device)
+            batch = flat.map(lambda x, order=order: x.index_select(0, order))
+            olds = [x.index_select(0, order) for x in old]
+            for start in range(0, len(flat), size):
+                rows = slice(start, start + size)
+                loss, losses = self.loss(batch.obs[rows], batch.action[rows], *(x[rows] for x in olds))
+                if learns:  # CAE+
+                    loss = loss + self.explorer.loss(batch.map(lambda x, rows=rows: x[rows]))  # CAE+   L + L_f
+                self.optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(parameters, cfg.max_grad_norm)
+                self.optimizer.step()
+        return losses | self.compare(flat, *old)
+
+    def loss(
+        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, advantage: Tensor, target: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B]; and its parts."""
+        cfg = self.cfg
+        if cfg.normalize_advantage:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        out = self.actor(obs)
+        actor = policy_loss(self.actor.log_prob(out, action), log_prob, advantage, cfg.clip)
+        critic = value_loss(self.critic(obs), value, target, cfg.clip if cfg.clip_value else None)
+        loss = actor + cfg.value_coef * critic
+        if cfg.entropy_coef:
+            loss = loss - cfg.entropy_coef * self.actor.entropy(out)
+        return loss, {"loss": loss.detach(), "loss_policy": actor.detach(), "loss_value": critic.detach()}
+
+    @torch.no_grad()
+    def compare(self, flat: Batch, log_prob: Tensor, value: Tensor, *rest: Tensor) -> dict[str, Tensor]:
+        """How far the update moved the policy, over the whole rollout; and what the value had explained."""
+        out, target = self.actor(flat.obs), rest[-1]
+        log_ratio = self.actor.log_prob(out, flat.action) - log_prob
+        ratio = log_ratio.exp()
+        return {
+            "kl": (ratio - 1 - log_ratio).mean(),
+            "clipped": ((ratio - 1).abs() > self.cfg.clip).float().mean(),
+            "entropy": self.actor.entropy(out),
+            "explained_variance": 1 - (target - value).var() / target.var(),
+            "value": value.mean(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, normalisers and generator."""
+        parts = {name: getattr(self, name).state_dict() for name in self._parts}
+        return {**parts, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name in self._parts:
+            getattr(self, name).load_state_dict(state[name])
+        self.generator.set_state(state["generator"])
+
+
+def check(cfg: Config) -> None:
+    """Refuse options that do not go together."""
+    if cfg.bonus_in == "value":
+        raise UserError("bonus_in=value needs actions chosen by their values, which ppo does not; use bonus_in=reward")
+    batch = cfg.rollout * cfg.num_envs
+    if batch % cfg.minibatches or batch < 2 * cfg.minibatches:
+        fit = max((m for m in range(2, cfg.minibatches) if batch % m == 0 and batch >= 2 * m), default=1)
+        raise UserError(
+            f"{cfg.rollout} steps of {cfg.num_envs} envs do not make {cfg.minibatches} equal minibatches of at "
+            f"least 2; --minibatches {fit} would"
+        )
+    if cfg.steps < batch:
+        raise UserError(f"--steps {cfg.steps} is less than one rollout of {batch} steps; shorten --rollout")
+
+
+Agent = PPO
+
+
+def train(cfg: Config, run: Run) -> None:
+    """The whole training loop."""
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    agent = PPO(cfg, envs.observation_space, envs.action_space, run.device)
+    agent.learn_obs(envs.obs)
+    parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}
+    setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs, cfg.seed)  # CAE
+    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
+    agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
+    run.attach(**parts)
+
+    rollout, obs = Rollout(), agent.see(envs.obs)
+    per_iteration = cfg.rollout * cfg.num_envs
+    total = cfg.steps // per_iteration * per_iteration
+    for step in run.steps(total, per_iteration):
+        with torch.no_grad():
+            for noise in agent.actor.noise(cfg.rollout, cfg.num_envs, generator=agent.generator):
+                action = agent.act(obs, noise)
+                transition, raw = envs.step(agent.actor.to_env(action))
+                agent.learn_obs(transition.next_obs)
+                next_obs = agent.see(transition.next_obs)
+                transition.obs, transition.action, transition.next_obs = obs, action, next_obs
+                rollout.add(transition)
+                obs = next_obs
+                if transition.ended.any():  # the next observation is the first of another episode
+                    agent.learn_obs(raw, transition.ended)
+                    obs = agent.see(raw)
+        batch, _ = rollout.stack()
+        if cfg.normalize_reward:
+            batch.reward = agent.reward_normalizer(batch.reward, batch.terminated)
+        batch = batch.to(run.device)
+        batch.bonus = explorer.bonus_rollout(batch)  # CAE   scaled β, outside the normaliser; then A ← A + φφᵀ
+        run.episodes(envs.pop_episodes())
+
+        if cfg.anneal:
+            for group in agent.optimizer.param_groups:
+                group["lr"] = cfg.learning_rate * (1 - step / total)
+        losses = agent.update(batch, obs.to(run.device))
+        if run.due():
+            losses |= explorer.metrics()  # CAE
+            run.log(losses)
+        run.evaluate(agent.policy, partial(Envs, cfg.env))
+
+    card = {"parameters": sum(p.numel() for net in (agent.actor, agent.critic) for p in net.parameters())}
+    card |= explorer.card()  # CAE
+    run.finish(card)
