@@ -1,4 +1,5 @@
 import sys
+import warnings
 
 import gymnasium as gym
 import pytest
@@ -25,6 +26,16 @@ def test_keywords_reach_the_environment() -> None:
     assert make("CartPole-v1", max_episode_steps=7).spec.max_episode_steps == 7
     with pytest.raises(UserError, match="colour"):
         make("DeepSea-5-v0", colour="blue")
+
+
+def test_mujoco_v4_with_its_options_and_without_a_warning() -> None:
+    pytest.importorskip("mujoco")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        ant = make("Ant-v4", use_contact_forces=True)
+    assert ant.observation_space.shape == (111,)
+    with pytest.raises(UserError, match="use Hopper-v4 or Hopper-v5"):
+        make("Hopper-v3")
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ def test_actions_arrive_in_the_envs_own_dtype() -> None:
 
 
 def test_what_cannot_be_used_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 actions for 2 envs"):
+        Envs("Counter-v0", 2).step(torch.tensor([0]))
     for kind in ("text", "tuple"):
         with pytest.raises(UserError, match="Counter-v0 has observations"):
             Envs("Counter-v0", kind=kind)

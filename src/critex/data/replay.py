@@ -57,16 +57,13 @@ class Replay:
         tree = self._tree(transition)
         if not self._storage:
             self._allocate(tree)
-        end = start + n
+        end, fits = start + n, self.capacity - start
         for array, leaf in zip(self._arrays, tree_leaves(tree), strict=True):
             rows = leaf.numpy(force=True)
-            if end <= self.capacity:
+            if n <= fits:
                 array[start:end] = rows
             else:
-                array[start:], array[: end - self.capacity] = (
-                    rows[: self.capacity - start],
-                    rows[self.capacity - start :],
-                )
+                array[start:], array[: n - fits] = rows[:fits], rows[fits:]
         self.total += n
 
     def sample(self, batch_size: int) -> Batch:

@@ -76,8 +76,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.Error, ImportError) as error:
-        reason = f"{env_id} cannot be made: {error}" if env_id in gym.registry else _unknown(env_id)
-        raise UserError(reason) from error
+        raise UserError(_broken(env_id, error) if env_id in gym.registry else _unknown(env_id)) from error
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise
@@ -92,6 +91,19 @@ def _register(name: str, size: int) -> None:
     env_id = f"{name}-{size}-v0"
     if env_id not in gym.registry:
         gym.register(env_id, entry_point=BUILTIN[name], kwargs={"size": size})
+
+
+def _broken(env_id: str, error: Exception) -> str:
+    """What gymnasium says, on one line, and the newer versions: it still lists MuJoCo's -v2 and -v3."""
+    spec = gym.spec(env_id)
+    newer = [
+        other.id
+        for other in gym.registry.values()
+        if (other.namespace, other.name) == (spec.namespace, spec.name)
+        and (other.version or 0) > (spec.version or 0)
+    ]
+    hint = f" (use {' or '.join(newer)})" if newer else ""
+    return f"{env_id} cannot be made: {' '.join(str(error).split())}{hint}"
 
 
 def _unknown(env_id: str) -> str:

@@ -68,6 +68,8 @@ class Envs:
     def step(self, action: Tensor) -> tuple[Transition, Tree]:
         """Take one action [N, …] in every env; the transition, and the observations to act on next."""
         n = self.num_envs
+        if len(action) != n:
+            raise ValueError(f"{len(action)} actions for {n} envs")
         reward, terminated, truncated = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.bool_)
         arrays, positions = _copy(self._arrays), []
         for i, taken in enumerate(self._to_env(action)):
