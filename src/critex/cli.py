@@ -61,14 +61,13 @@ def parse(target: Any, prog: str, args: list[str], **options: Any) -> Any:
 
 
 def _one_line(box: str, prog: str) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│ ") for line in text.splitlines() if not line.startswith(("╭", "╰"))]
-    rule = next((i for i, line in enumerate(lines) if set(line) == {"─"}), len(lines))
-    message = " ".join(line for line in lines[:rule] if line).rstrip(".")
-    near = next((re.match(r"--[\w.-]+", line) for line in lines[rule:] if line.startswith("--")), None)
-    if near and message.startswith("Unrecognized"):
-        message += f"; did you mean {near[0]}?"
-    return f"{message} (see {prog} --help)"
+    """The message in tyro's box: sections divided by rules, of which the title is one where the box is ASCII."""
+    lines = [line.strip("│| ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    text = "\n".join("" if line.startswith(("╭", "╰", "+")) else line for line in lines)
+    sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
+    message = sections["+" in {line[:1] for line in lines}].rstrip(".")
+    near = re.search(r"Perhaps you meant:.*?(--[\w.-]+)", " ".join(sections))
+    return f"{message}{f'; did you mean {near[1]}?' if near else ''} (see {prog} --help)"
 
 
 def train(args: list[str]) -> None:

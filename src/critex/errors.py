@@ -19,3 +19,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+def require_at_least(options: object, **least: float) -> None:
+    """Refuse options below their bounds, naming the first of them."""
+    for name, bound in least.items():
+        value = getattr(options, name)
+        if not value >= bound:
+            raise UserError(f"{name} is {value}; it must be at least {bound}")

@@ -19,7 +19,7 @@ from critex.data import Batch, Replay
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError
+from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Setting, make_explorer, reshaped, value_bonus  # CAE
 from critex.networks import Flatten, mlp
@@ -59,6 +59,11 @@ class Config(ExplorationConfig, RunConfig):
     """Part of the run over which the share falls linearly."""
     hidden: tuple[int, ...] = (120, 84)
     """Widths of the network's hidden layers; the last one is φ."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1)
+        if not self.hidden:
+            raise UserError("hidden needs at least one layer: its last one is φ")
 
 
 class QNetwork(nn.Module):

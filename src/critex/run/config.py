@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from critex.errors import UserError, unknown
+from critex.errors import UserError, require_at_least, unknown
 
 T = TypeVar("T")
 
@@ -56,12 +56,16 @@ class RunConfig:
 
 def check(options: RunConfig) -> None:
     """Refuse options that cannot be meant, naming the first of them."""
-    least = {"seed": 0, "threads": 0, "log_every": 1, "eval_every": 0, "eval_episodes": 1}
-    least |= {"checkpoint_every": 0, "checkpoint_minutes": 0}
-    for name, bound in least.items():
-        value = getattr(options, name)
-        if not value >= bound:
-            raise UserError(f"{name} is {value}; it must be at least {bound}")
+    require_at_least(
+        options,
+        seed=0,
+        threads=0,
+        log_every=1,
+        eval_every=0,
+        eval_episodes=1,
+        checkpoint_every=0,
+        checkpoint_minutes=0,
+    )
 
 
 def to_dict(obj: Any) -> dict[str, Any]:

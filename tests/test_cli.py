@@ -1,0 +1,120 @@
+"""The command line: what it does, and one clear line with exit code 2 where it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from critex.algorithms import load_config
+from critex.cli import main, train_config
+from critex.run import read_config
+
+QUICK = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50 --no-progress --no-tensorboard".split()
+
+
+def fails(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """The one line on stderr of a command that must exit with 2."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert out == "" and err.count("\n") == 1, (out, err)
+    return err
+
+
+def test_train_then_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a"
+    main(["train", "dqn", *QUICK, "--explorer", "cae", "--bonus.ridge", "0.5", "--out", str(out)])
+    for name in ("config.toml", "metrics.jsonl", "card.json", "checkpoints"):
+        assert (out / name).exists()
+    card = json.loads((out / "card.json").read_text())
+    assert card["parameters_added"] == 0 and card["bonus_us_per_step"] > 0
+    name, data = read_config(out)
+    assert name == "dqn" and load_config(name, data).bonus.ridge == 0.5
+    capsys.readouterr()
+    main(["eval", str(out), "--episodes", "3"])
+    assert "over 3 episodes" in capsys.readouterr().out
+    assert "nothing to resume" in fails(capsys, "resume", str(out))
+    assert "critex resume" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
+
+
+def test_every_resolved_field_survives_the_config_file(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    flags = [*QUICK, "--out", str(out), "--explorer", "cae_plus", "--bonus.u-dim", "3", "--hidden", "8", "5"]
+    main(["train", "dqn", *flags])
+    assert load_config(*read_config(out)) == train_config("dqn", flags)
+
+
+def test_precedence_of_preset_and_flag() -> None:
+    cfg = train_config("dqn", ["--explorer", "cae_plus", "--preset", "official", "--bonus.ridge", "0.3"])
+    assert (cfg.bonus.strategy, cfg.bonus.scope, cfg.bonus.ridge, cfg.reward_clip) == ("ucb_squared", "episodic", 0.3, 1.0)
+    assert train_config("dqn", ["--explorer=cae"]).bonus.strategy == "ucb"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["trian"], "did you mean train"),
+        (["train", "dqqn"], "did you mean dqn"),
+        (["train", "dqn", "--stps", "3"], "did you mean --steps"),
+        (["train", "dqn", "--steps", "many"], "--steps"),
+        (["train", "dqn", "--steps", "0"], "at least 1"),
+        (["train", "dqn", "--bonus-in", "nowhere"], "invalid choice"),
+        (["train", "dqn", "--explorer", "cea"], "did you mean cae"),
+        (["train", "dqn", "--explorer", "cae", "--bonus.ridge", "-1"], "ridge must be positive"),
+        (["train", "dqn", "--explorer", "cae", "--preset", "papr"], "did you mean paper"),
+        (["train", "dqn", "--env", "CartPol-v1", "--out", "{tmp}/x"], "did you mean CartPole-v1"),
+        (["train", "dqn", "--env", "Pendulum-v1", "--out", "{tmp}/x"], "discrete actions"),
+        (["train", "dqn", "--explorer", "cae", "--preset", "official", "--out", "{tmp}/x"], "--bonus.scaling welford"),
+        (["resume", "{tmp}/nothing"], "does not exist"),
+        (["eval", "{tmp}"], "not a run directory"),
+        (["eval", "{tmp}", "--episodes", "0"], "at least 1"),
+    ],
+)
+def test_mistakes(args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in fails(capsys, *(arg.replace("{tmp}", str(tmp_path)) for arg in args))
+
+
+def test_a_refused_run_leaves_no_directory_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a mistake the same --out can be used again."""
+    out = str(tmp_path / "a")
+    fails(capsys, "train", "dqn", "--env", "CartPol-v1", "--out", out)
+    main(["train", "dqn", *QUICK, "--out", out])
+
+
+def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "dqn", "--explorer", "cae_plus", "--help"])
+    assert not stop.value.code
+    text = capsys.readouterr().out
+    assert "--bonus.u-dim" in text and "--learning-rate" in text
+    main(["--help"])
+    assert "resume" in capsys.readouterr().out
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    text = capsys.readouterr().out
+    assert "DeepSea-10-v0" in text and "works" in text
+
+
+def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    command = [sys.executable, "-m", "critex.cli", "train", "dqn", "--steps", "1000000", "--out", str(out)]
+    process = subprocess.Popen([*command, "--no-progress", "--no-tensorboard"], stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("checkpoints/*.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1].endswith(f"go on with: critex resume {out}")
+    assert max(os.listdir(out / "checkpoints")) > "step-000000000000.ckpt"
