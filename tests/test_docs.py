@@ -1,7 +1,7 @@
 """README and docs are code: their python blocks run, and their commands are real.
 
 The python blocks of a page share one namespace and run in order, in a temporary directory. In bash blocks
-every line that begins with `critex` must be accepted by the command line. A comment above a block changes that:
+every line that begins with `critex` must be valid for the command line. A comment above a block changes that:
 
     <!-- run -->            run the bash block too, in the same directory
     <!-- skip: reason -->   leave it out

