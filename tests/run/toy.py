@@ -1,7 +1,7 @@
-"""A small training run as a script, to be killed and resumed: `python toy.py create|resume <directory> [option=value …]`.
+"""A small training run, to be killed and resumed: `python toy.py create|resume <directory> [option=value …]`.
 
-Two CartPoles, a Q-network trained from replay, every kind of state a real algorithm has, and draws from each of the
-three global generators, so a generator that is not restored shows in the metrics.
+Two CartPoles, a Q-network trained from replay, every kind of state a real algorithm has, and draws from each of
+the three global generators, so one that is not restored shows in the metrics.
 """
 
 from __future__ import annotations
@@ -118,8 +118,7 @@ def create(path: Path, **options: Any) -> None:
         train(cfg, run)
 
 
-if __name__ == "__main__":
-    command, path, *rest = sys.argv[1:]
+def main(command: str, path: str, *rest: str) -> int:
     try:
         if command == "create":
             create(Path(path), **dict(option.split("=") for option in rest))
@@ -127,4 +126,9 @@ if __name__ == "__main__":
             resume(Path(path))
     except UserError as error:
         print(error, file=sys.stderr)
-        sys.exit(error.exit_code if isinstance(error, Interrupted) else 2)
+        return error.exit_code if isinstance(error, Interrupted) else 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

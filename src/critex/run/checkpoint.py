@@ -66,7 +66,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         header, _, payload = path.read_bytes().partition(b"\n")
         magic, version, digest, length = header.decode("ascii").split(" ")
-        if magic != _MAGIC or not version.isdigit():
+        if magic != _MAGIC or int(version) < 1:
             raise ValueError
     except OSError as error:
         raise Damaged(f"{path} cannot be read ({error.strerror})") from error

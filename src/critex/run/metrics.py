@@ -93,8 +93,8 @@ class MetricsFile:
 def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict[str, Any]]:
     """Every line of a metrics.jsonl (or of the run directory that holds it).
 
-    A line that is no JSON object is a `UserError` with file and line number. With a list as `broken` such
-    lines are left out, and the list receives one sentence for each.
+    A line that is none of ours is a `UserError` with file and line number. With a list as `broken` such lines
+    are left out, and the list receives one sentence for each.
     """
     path = Path(path)
     path = path / METRICS if path.is_dir() else path
@@ -105,17 +105,28 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
     lines = []
     for number, data in enumerate(text.splitlines(), start=1):
         try:
-            line = json.loads(data)
-            if not isinstance(line, dict):
-                raise ValueError("it is no JSON object")
+            line = _checked(json.loads(data))
         except ValueError as error:
             problem = f"{path}, line {number} is broken: {error}"
             if broken is None:
                 raise UserError(problem) from error
             broken.append(problem)
         else:
-            lines.append({key: _restored(value) for key, value in line.items()})
+            lines.append(line)
     return lines
+
+
+def _checked(line: Any) -> dict[str, Any]:
+    """The line with its numbers restored; a `ValueError` where it is none of ours."""
+    if not isinstance(line, dict):
+        raise ValueError("it is no JSON object")
+    if not isinstance(line.get("kind"), str) or type(line.get("step")) is not int:
+        raise ValueError("it has no kind and step")
+    line = {key: _restored(value) for key, value in line.items()}
+    for key, value in line.items():
+        if key != "kind" and not isinstance(value, int | float | list):
+            raise ValueError(f"{key} is {value!r}, not a number")
+    return line
 
 
 def _restored(value: Any) -> Any:

@@ -1,0 +1,64 @@
+"""Where the agent has been: visits of the cells of a grid, as training goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VISITS = "visits.json"
+SNAPSHOTS = 24
+
+
+class Visits:
+    """Counts the positions that an environment reports, [N, 1] or [N, 2] whole numbers, and keeps snapshots.
+
+    `snapshots` are (step, counts so far) at even distances over the run.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._every = max(total // SNAPSHOTS, 1)
+        self._next = self._every
+        self.counts = torch.zeros(0, 0, dtype=torch.int64)
+        self.snapshots: list[tuple[int, Tensor]] = []
+
+    def add(self, position: Tensor, step: int) -> None:
+        """One more visit of each of these cells; `step` env steps have been taken."""
+        rows, columns = _cells(position)
+        highest = int(rows.max()) + 1, int(columns.max()) + 1
+        if highest[0] > len(self.counts) or highest[1] > self.counts.shape[1]:
+            old = self.counts
+            shape = max(highest[0], old.shape[0]), max(highest[1], old.shape[1])
+            self.counts = torch.zeros(shape, dtype=torch.int64)
+            self.counts[: old.shape[0], : old.shape[1]] = old
+        self.counts.index_put_((rows, columns), torch.ones_like(rows), accumulate=True)
+        if step >= self._next:
+            self._next += self._every
+            self.snapshots.append((step, self.counts.clone()))
+
+    def table(self) -> dict[str, Any] | None:
+        """What visits.json holds, every snapshot in the final shape; None where no position was ever reported."""
+        if not self.counts.numel():
+            return None
+        rows, columns = self.counts.shape
+
+        def padded(counts: Tensor) -> list[list[int]]:
+            full = torch.zeros(rows, columns, dtype=torch.int64)
+            full[: counts.shape[0], : counts.shape[1]] = counts
+            return full.tolist()
+
+        shots = [{"step": step, "counts": padded(counts)} for step, counts in self.snapshots]
+        return {"shape": [rows, columns], "snapshots": shots}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self._next, "counts": self.counts, "snapshots": list(self.snapshots)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._next, self.counts = state["next"], state["counts"]
+        self.snapshots = [(int(step), counts) for step, counts in state["snapshots"]]
+
+
+def _cells(position: Tensor) -> tuple[Tensor, Tensor]:
+    cells = position.long()
+    return (torch.zeros_like(cells[:, 0]), cells[:, 0]) if cells.shape[1] == 1 else (cells[:, 0], cells[:, 1])
