@@ -11,7 +11,7 @@ from critex.errors import UserError, unknown
 from critex.explorers import ALGORITHM_PRESETS, PRESETS, explorer_class, preset_options
 from critex.run import from_dict
 
-ALGORITHMS = ("dqn", "sac")
+ALGORITHMS = ("dqn", "dsac", "ppo", "sac", "td3")
 
 
 def algorithm_module(name: str) -> ModuleType:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import gymnasium as gym
@@ -21,6 +20,7 @@ from critex.data import Batch, Replay
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
+from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
 from critex.networks import Critic, Flatten, action_range, mlp, polyak_
@@ -62,6 +62,15 @@ class Config(ExplorationConfig, RunConfig):
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
     compile: bool = False
     """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+
+    def __post_init__(self) -> None:
+        require_at_least(
+            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, policy_delay=1, learning_starts=0
+        )
+        if self.entropy_coef is not None:
+            require_at_least(self, entropy_coef=0)
+        if not self.hidden:
+            raise UserError("hidden needs at least one layer: the critic's last one is φ")
 
 
 class Actor(nn.Module):
@@ -119,21 +128,19 @@ class SAC:
         )
         self.target1.load_state_dict(self.q1.state_dict())
         self.target2.load_state_dict(self.q2.state_dict())
-        self._online: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
-        self._target: list[Tensor] = [*self.target1.parameters(), *self.target2.parameters()]
+        self._critics: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
+        self._targets: list[Tensor] = [*self.target1.parameters(), *self.target2.parameters()]
         self._actor: list[Tensor] = [*self.actor.parameters()]
         self.target_entropy = -float(action_dim)
         initial = 1.0 if cfg.entropy_coef is None else cfg.entropy_coef
         self.log_entropy_coef = torch.tensor(initial, device=device).log()
         self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
         lr = cfg.critic_learning_rate
-        self.optimizer = torch.optim.Adam(self._online, lr=lr, fused=True)
+        self.optimizer = torch.optim.Adam(self._critics, lr=lr, fused=True)
         self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.actor_learning_rate, fused=True)
         self.entropy_optimizer = torch.optim.Adam([self.log_entropy_coef], lr=lr, fused=True)
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
-        self.actor_losses: dict[
-            str, Tensor
-        ] = {}  # of the last update of the actor, which are rarer than ours
+        self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:
             self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
             self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
@@ -181,19 +188,19 @@ class SAC:
         losses = {"loss_bellman": loss.detach(), "q": q.mean()}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         if step % cfg.policy_delay == 0:
             for _ in range(cfg.policy_delay):
                 self.update_actor(batch.obs)
-        polyak_(self._target, self._online, cfg.tau)
+        polyak_(self._targets, self._critics, cfg.tau)
         return losses | {"loss": loss.detach()} | self.actor_losses
 
     def update_actor(self, obs: Tree) -> None:
         """One gradient step of the actor, then one of the temperature on fresh actions."""
         loss = self.actor_loss(obs)
         self.actor_optimizer.zero_grad()
-        torch.autograd.backward(loss, inputs=self._actor)  # no further: gradients of the critics would be wasted
+        loss.backward(inputs=self._actor)  # and no further: gradients of the critics would be wasted
         self.actor_optimizer.step()
         coef = self.log_entropy_coef.exp()
         if coef.requires_grad:
@@ -205,12 +212,11 @@ class SAC:
         self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the critics' optimiser, which the explorer may have joined."""
+        """Everything but the critics' optimiser, which an explorer may have joined."""
         state = {name: getattr(self, name).state_dict() for name in self._parts}
         return state | {"log_entropy_coef": self.log_entropy_coef.detach(), "actor_losses": self.actor_losses}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
         for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
         self.log_entropy_coef.data.copy_(state["log_entropy_coef"])
@@ -238,15 +244,15 @@ def train(cfg: Config, run: Run) -> None:
         replay.add(transition)
         run.episodes(envs.pop_episodes())
 
+        losses: dict[str, Any] = {}
         for t in range(max(step, cfg.learning_starts + 1), step + cfg.num_envs):
             losses = agent.update(replay.sample(cfg.batch_size).to(run.device), t)
-        if step + cfg.num_envs > cfg.learning_starts + 1:
-            explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
-            if run.due():
-                losses |= explorer.metrics()  # CAE
-                run.log(losses)
+        explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+        if losses and run.due():
+            losses |= explorer.metrics()  # CAE
+            run.log(losses)
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card: dict[str, Any] = {"parameters": sum(p.numel() for p in chain(agent._actor, agent._online))}
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._actor + agent._critics)}
     card |= explorer.card()  # CAE
     run.finish(card)

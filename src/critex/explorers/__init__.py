@@ -50,6 +50,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     options = cls.Config() if cfg.bonus is None else cfg.bonus
     if not isinstance(options, cls.Config):
         raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
+    if cfg.bonus_in == "value" and not setting.embedding.discrete:
+        raise UserError("bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward")
     explorer: Explorer = cls(options, setting)
     if explorer.episodic and (cfg.bonus_in == "value" or cfg.recompute):
         option = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"

@@ -87,6 +87,7 @@ class Elliptical(Explorer):
         self._generator = torch.Generator().manual_seed(setting.seed)
         self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
         self._steps = self._rebuilt_at = 0
+        self._drift: float | None = None
 
     def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Tensor:
         """Features of transitions, [..., dim]."""
@@ -146,21 +147,29 @@ class Elliptical(Explorer):
 
     @torch.no_grad()
     def refresh(self, replay: Replay) -> None:
-        """A ← λI + Σφφᵀ over the newest replayed transitions, under today's φ."""
+        """A ← λI + Σφφᵀ over the newest replayed transitions, under today's φ.
+
+        How far that moved A, ‖A_new − A_old‖/‖A_old‖ (Frobenius), is logged as `phi_drift`. It is 0 where φ stood
+        still and the rows are all that A had seen.
+        """
         every = self.config.rebuild_every
         if every and self._steps - self._rebuilt_at >= every:
             self._rebuilt_at = self._steps
             rows = replay.last(min(self.config.rebuild_rows, len(replay)))
+            old = self.gram.matrix()
             self.gram.rebuild(self.phi(rows.obs, rows.action, rows.next_obs))
+            self._drift = float((self.gram.matrix() - old).norm() / old.norm())
 
     def metrics(self) -> dict[str, float]:
-        return super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())}
+        drift = {} if self._drift is None else {"phi_drift": self._drift}
+        return super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())} | drift
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {
             "generator": self._generator.get_state(),
             "delta": self._delta,
             "steps": (self._steps, self._rebuilt_at),
+            "drift": self._drift,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -168,3 +177,4 @@ class Elliptical(Explorer):
         self._generator.set_state(state["generator"])
         self._delta = state["delta"]
         self._steps, self._rebuilt_at = state["steps"]
+        self._drift = state["drift"]

@@ -1,0 +1,343 @@
+"""DSAC-T (Duan et al., 2023), soft actor-critic on value distributions, with the critic as an explorer.
+
+Each critic holds a Gaussian Z(s,a) ~ N(Q, σ²) of the soft return instead of its mean alone. The three refinements
+of the T: the mean is regressed on a mean (expected value substituting), both targets come from the critic with
+the smaller mean (twin value distributions), and a running σ̄ sets the clipping range and the weight of the loss
+(variance-based gradient adjusting).
+
+Read it from top to bottom: options, actor, losses, agent, loop. The lines that add CAE carry the mark `# CAE`, those
+that CAE+ adds on top `# CAE+`; without them this is plain DSAC-T. The defaults are the authors' for MuJoCo.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data import Batch, Replay, Rollout
+from critex.data.tree import Tree, tree_map
+from critex.embedding import Embedding
+from critex.envs import Envs
+from critex.errors import UserError, require_at_least
+from critex.explorers import ExplorationConfig
+from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
+from critex.networks import Critic, Flatten, action_range, mlp, polyak_
+from critex.run import Run, RunConfig
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
+BIAS = 0.1  # keeps the divisions by σ finite
+HUBER = 50.0
+
+
+@dataclass(kw_only=True)
+class Config(ExplorationConfig, RunConfig):
+    """Options of DSAC-T."""
+
+    env: str = "HalfCheetah-v4"
+    """Id of the environment."""
+    steps: int = 20_010_000
+    """Environment steps in all: those before learning starts, then `steps_per_update` for each update."""
+    num_envs: int = 1
+    """Environments stepped side by side."""
+    eval_every: int = 50_000
+    """Environment steps from one evaluation to the next; 0: none."""
+
+    buffer_size: int = 1_000_000
+    """Transitions in the replay buffer."""
+    batch_size: int = 256
+    """Transitions of one update."""
+    gamma: float = 0.99
+    """Discount γ (the authors use 0.999 on Hopper)."""
+    tau: float = 0.005
+    """How far the target networks move at each of their updates."""
+    tau_std: float = 0.005
+    """How far the running σ̄ of each critic moves at each update."""
+    learning_starts: int = 10_000
+    """Environment steps before the first update; the policy acts from the start."""
+    steps_per_update: int = 20
+    """Environment steps between two updates."""
+    learning_rate: float = 1e-4
+    """Step size of Adam, for actor and critics."""
+    entropy_learning_rate: float = 3e-4
+    """Step size of Adam for the temperature."""
+    policy_delay: int = 2
+    """Updates of the critics from one update of actor, temperature and targets to the next."""
+    entropy_coef: float | None = None
+    """Temperature, the weight of the policy's entropy (none: learned, from e, with target entropy −dim(A))."""
+    critic_loss: Literal["gaussian", "huber"] = "gaussian"
+    """gaussian: the gradient of the Gaussian likelihood with bounded weights, as published; huber: the authors'
+    later form."""
+    hidden: tuple[int, ...] = (256, 256, 256)
+    """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
+    compile: bool = False
+    """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+
+    def __post_init__(self) -> None:
+        require_at_least(
+            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, policy_delay=1, learning_starts=0
+        )
+        require_at_least(self, steps_per_update=1)
+        if self.entropy_coef is not None:
+            require_at_least(self, entropy_coef=0)
+        if not self.hidden:
+            raise UserError("hidden needs at least one layer: the critic's last one is φ")
+
+
+class Actor(nn.Module):
+    """π(·|s): a Gaussian squashed by tanh into the range of the actions."""
+
+    scale: Tensor
+    centre: Tensor
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], hidden: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        scale, centre = action_range(action_space)
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("centre", centre, persistent=False)
+        flatten = Flatten(observation_space)
+        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden], nn.GELU))
+        self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
+
+    def mode(self, obs: Tree) -> Tensor:
+        """The squashed mean, [..., a]."""
+        mean: Tensor = self.head(self.body(obs)).chunk(2, dim=-1)[0]
+        return mean.tanh() * self.scale + self.centre
+
+    def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
+        mean, log_std = self.head(self.body(obs)).chunk(2, dim=-1)
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        noise = torch.randn_like(mean)
+        squashed = (mean + log_std.exp() * noise).tanh()
+        # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
+        log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        log_prob = (log_normal - ((1 + 1e-6 - squashed.square()) * self.scale).log()).sum(-1)
+        return squashed * self.scale + self.centre, log_prob
+
+
+def distribution(out: Tensor) -> tuple[Tensor, Tensor]:
+    """What a critic returns [..., 2] as mean Q and standard deviation σ of Z, [...] each."""
+    mean, raw = out.unbind(-1)
+    return mean, F.softplus(raw)
+
+
+def clipped(y: Tensor, q: Tensor, mean_std: Tensor) -> Tensor:
+    """C(y) = Q + clip(y − Q, ±3σ̄)."""
+    return q + (y - q).clamp(-3 * mean_std, 3 * mean_std)
+
+
+def gaussian_loss(q: Tensor, std: Tensor, y_mean: Tensor, y_sample: Tensor, mean_std: Tensor) -> Tensor:
+    """−(σ̄² + ε) · mean[ (y_q − Q)/(σ² + ε) · Q + ((Q − C(y_z))² − σ²)/(σ³ + ε) · σ ], fractions held constant."""
+    with torch.no_grad():
+        q_slope = (y_mean - q) / (std.square() + BIAS)
+        std_slope = ((q - clipped(y_sample, q, mean_std)).square() - std.square()) / (std.pow(3) + BIAS)
+    return -(mean_std.square() + BIAS) * (q_slope * q + std_slope * std).mean()
+
+
+def huber_loss(q: Tensor, std: Tensor, y_mean: Tensor, y_sample: Tensor, mean_std: Tensor) -> Tensor:
+    """mean w·[ H(Q, y_q) + (σ² − H(Q, C(y_z)))/(σ + ε) · σ ], w = clip(σ̄²/(σ² + ε), 0.1, 10); fraction, w constant."""
+    huber = partial(F.huber_loss, delta=HUBER, reduction="none")
+    with torch.no_grad():
+        weight = (mean_std.square() / (std.square() + BIAS)).clamp(0.1, 10)
+        std_slope = (std.square() - huber(q, clipped(y_sample, q, mean_std))) / (std + BIAS)
+    loss: Tensor = weight * (huber(q, y_mean) + std_slope * std)
+    return loss.mean()
+
+
+LOSSES = {"gaussian": gaussian_loss, "huber": huber_loss}
+
+
+class DSAC:
+    """The agent: acts by sampling, learns from replay with twin value distributions and a learned temperature."""
+
+    _parts = (
+        "actor",
+        "actor_target",
+        "q1",
+        "q2",
+        "target1",
+        "target2",
+        "actor_optimizer",
+        "entropy_optimizer",
+    )
+    explorer: Explorer  # CAE
+
+    def __init__(
+        self,
+        cfg: Config,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device,
+    ) -> None:
+        self.cfg, self.device, self.updates = cfg, device, 0
+        self.actor, self.actor_target = (
+            Actor(observation_space, action_space, cfg.hidden).to(device) for _ in range(2)
+        )
+        action_dim = len(self.actor.scale)
+        self.q1, self.q2, self.target1, self.target2 = (
+            Critic(observation_space, action_dim, cfg.hidden, nn.GELU, outputs=2).to(device) for _ in range(4)
+        )
+        self.actor_target.load_state_dict(self.actor.state_dict())
+        self.target1.load_state_dict(self.q1.state_dict())
+        self.target2.load_state_dict(self.q2.state_dict())
+        self._actor: list[Tensor] = [*self.actor.parameters()]
+        self._critics: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
+        self._targets: list[Tensor] = [
+            p for net in (self.actor_target, self.target1, self.target2) for p in net.parameters()
+        ]
+        self.mean_std = torch.zeros(2, device=device)  # σ̄ of each critic
+        self.target_entropy = -float(action_dim)
+        initial = math.e if cfg.entropy_coef is None else cfg.entropy_coef
+        self.log_entropy_coef = torch.tensor(initial, device=device).log()
+        self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
+        self.optimizer = torch.optim.Adam(self._critics, lr=cfg.learning_rate, fused=True)
+        self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.learning_rate, fused=True)
+        self.entropy_optimizer = torch.optim.Adam(
+            [self.log_entropy_coef], lr=cfg.entropy_learning_rate, fused=True
+        )
+        self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
+        self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
+        if cfg.compile:
+            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
+            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+
+    @torch.no_grad()
+    def act(self, obs: Tree) -> Tensor:
+        """Samples of the policy, [N, a]."""
+        action: Tensor = self.actor(tree_map(lambda x: x.to(self.device), obs))[0]
+        return action
+
+    @torch.no_grad()
+    def policy(self, obs: Tree) -> Tensor:
+        """The squashed mean, for evaluation."""
+        return self.actor.mode(tree_map(lambda x: x.to(self.device), obs))
+
+    @torch.no_grad()
+    def targets(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:
+        """y_q = r + γ(1 − terminated)(Q̄ − entropy_coef·log π̄(a'|s')), and y_z with a sample Z̄ for Q̄, [B] each.
+
+        a' ~ π̄(s'), and Q̄, σ̄ come from the target critic whose mean is smaller; Z̄ = Q̄ + zσ̄, |z| ≤ 3.
+        """
+        action, log_prob = self.actor_target(batch.next_obs)
+        q1, std1 = distribution(self.target1(batch.next_obs, action))
+        q2, std2 = distribution(self.target2(batch.next_obs, action))
+        spread = torch.randn_like(q1).clamp(-3, 3) * torch.where(q1 < q2, std1, std2)
+        value = torch.minimum(q1, q2) - self.log_entropy_coef.exp() * log_prob
+        discount = self.cfg.gamma * ~batch.terminated
+        y = reward + discount * value
+        return y, y + discount * spread
+
+    def critic_loss(self, batch: Batch, reward: Tensor, tau: float) -> tuple[Tensor, Tensor, Tensor]:
+        """L_B, the sum over both critics; the σ̄ that it used, [2]; and Q₁, [B]."""
+        y_mean, y_sample = self.targets(batch, reward)
+        q1, std1 = distribution(self.q1(batch.obs, batch.action))
+        q2, std2 = distribution(self.q2(batch.obs, batch.action))
+        mean_std = self.mean_std.lerp(torch.stack([std1.mean(), std2.mean()]).detach(), tau)
+        loss = LOSSES[self.cfg.critic_loss]
+        loss1, loss2 = (
+            loss(q, std, y_mean, y_sample, mean_std[i]) for i, (q, std) in enumerate(((q1, std1), (q2, std2)))
+        )
+        return loss1 + loss2, mean_std, q1.detach()
+
+    def actor_loss(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s); and the mean of log π(a|s)."""
+        action, log_prob = self.actor(obs)
+        q = torch.minimum(self.q1(obs, action)[..., 0], self.q2(obs, action)[..., 0])
+        loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
+        return loss.mean(), log_prob.detach().mean()
+
+    def update(self, batch: Batch) -> dict[str, Any]:
+        """One step of the critics; every `policy_delay` updates also one of actor, temperature and targets."""
+        cfg = self.cfg
+        reward = batch.reward
+        reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        tau = cfg.tau_std if self.updates else 1.0  # σ̄ begins as the mean of the first batch
+        loss, self.mean_std, q = self.critic_loss(batch, reward, tau)
+        losses = {"loss_bellman": loss.detach(), "q": q.mean(), "std": self.mean_std[0]}
+        loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.updates % cfg.policy_delay == 0:
+            self.actor_step(batch.obs)  # against the critics as they were
+            self.optimizer.step()
+            polyak_(self._targets, self._actor + self._critics, cfg.tau)
+        else:
+            self.optimizer.step()
+        self.updates += 1
+        return losses | {"loss": loss.detach()} | self.actor_losses
+
+    def actor_step(self, obs: Tree) -> None:
+        """One gradient step of the actor, and one of the temperature on −log(entropy_coef)·(log π + H̄)."""
+        loss, log_prob = self.actor_loss(obs)
+        self.actor_optimizer.zero_grad()
+        loss.backward(inputs=self._actor)  # and no further: the critics keep the gradients of their own loss
+        self.actor_optimizer.step()
+        self.actor_losses = {
+            "loss_actor": loss.detach(),
+            "entropy_coef": self.log_entropy_coef.detach().exp(),
+        }
+        if self.log_entropy_coef.requires_grad:
+            self.log_entropy_coef.grad = -(log_prob + self.target_entropy)
+            self.entropy_optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the critics' optimiser, which an explorer may have joined."""
+        state = {name: getattr(self, name).state_dict() for name in self._parts}
+        state |= {"updates": self.updates, "mean_std": self.mean_std, "losses": self.actor_losses}
+        return state | {"log_entropy_coef": self.log_entropy_coef.detach()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in self._parts:
+            getattr(self, name).load_state_dict(state[name])
+        self.updates, self.actor_losses = state["updates"], state["losses"]
+        self.mean_std = state["mean_std"].to(self.device)
+        self.log_entropy_coef.data.copy_(state["log_entropy_coef"])
+
+
+Agent = DSAC
+
+
+def train(cfg: Config, run: Run) -> None:
+    """The whole training loop."""
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device)
+    replay, rollout = Replay(cfg.buffer_size, cfg.seed), Rollout()
+    parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
+    setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
+    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
+    agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
+    run.attach(**parts)
+
+    obs = envs.obs
+    chunk = math.ceil(cfg.steps_per_update / cfg.num_envs)  # vector steps of one iteration
+    for _ in run.steps(cfg.steps, chunk * cfg.num_envs):
+        for _ in range(chunk):
+            transition, obs = envs.step(agent.act(obs))
+            rollout.add(transition)
+        collected = rollout.stack()[0].to(run.device)  # [T, N]
+        collected.bonus = explorer.bonus_rollout(collected)  # CAE   scaled β; then A ← A + φφᵀ
+        replay.add(collected.map(lambda x: x.flatten(0, 1)))
+        run.episodes(envs.pop_episodes())
+
+        losses: dict[str, Any] = {}
+        due = max(run.step - cfg.learning_starts, 0) // cfg.steps_per_update
+        while agent.updates < due:
+            losses = agent.update(replay.sample(cfg.batch_size).to(run.device))
+        explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+        if losses and run.due():
+            losses |= explorer.metrics()  # CAE
+            run.log(losses)
+        run.evaluate(agent.policy, partial(Envs, cfg.env))
+
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._actor + agent._critics)}
+    card |= explorer.card()  # CAE
+    run.finish(card)
