@@ -1,8 +1,8 @@
 """The bandit core: the Gram matrix, what a strategy makes of it, and how a bonus is scaled. Needs torch, numpy, scipy."""
 
-from critex.bonus.gram import Gram
-from critex.bonus.scalers import BatchMomentScaler, NoScaler, Scaler, WelfordScaler
-from critex.bonus.strategies import STRATEGIES, Strategy, strategy
+from .gram import Gram
+from .scalers import BatchMomentScaler, NoScaler, Scaler, WelfordScaler
+from .strategies import STRATEGIES, Strategy, strategy
 
 __all__ = [
     "STRATEGIES",

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from critex.bonus._memory import ExactMemory
-from critex.bonus._tensor import TensorMemory
+from ._exact import ExactForm
+from ._tensor import TensorForm
 
 Features = Tensor | NDArray[Any] | Sequence[Any]
 
@@ -66,16 +66,11 @@ class Gram(nn.Module):
         self._exact = dtype == torch.float64 and device.type == "cpu"
         # A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3.
         self._mass_limit = (1e-5 / torch.finfo(dtype).eps - 1.0) * self.ridge
-        made: list[nn.Module] = [
-            ExactMemory(self.dim, self.ridge)
-            if self._exact
-            else TensorMemory(self.dim, self.ridge, dtype, device)
-            for _ in range(self.memories)
-        ]
-        self.memory = nn.ModuleList(made)
-        self._list: list[Any] = made  # the same objects, without the cost of a module lookup in each step
+        size = (self.dim, self.ridge, self.memories)
+        self.form = ExactForm(*size) if self._exact else TensorForm(*size, dtype, device)
+        self._form: Any = [self.form]  # the same object, without the cost of a module lookup in each step
 
-    # -- bonuses ---------------------------------------------------------------------------------------------------
+    # Bonuses.
 
     def quadratic(self, phi: Features, memory: int | Tensor | NDArray[Any] | None = None) -> Tensor:
         """φᵀA⁻¹φ: [..., d] → [...]. Nothing changes.
@@ -86,7 +81,7 @@ class Gram(nn.Module):
         rows, _ = self._rows(phi, None)
         shape, flat = rows.shape[:-1], rows.reshape(-1, self.dim)
         if self.memories == 1 and memory is None:
-            return self._out(self._list[0].quadratic(flat)).reshape(shape)
+            return self._out(self.form.quadratic(0, flat)).reshape(shape)
         if memory is None:
             if tuple(shape) != (self.memories,):
                 raise ValueError(
@@ -94,45 +89,48 @@ class Gram(nn.Module):
                     f"the {self.memories} memories one to one"
                 )
             memory = np.arange(self.memories)
-        index = np.asarray(memory)
-        if index.dtype.kind not in "iu" or (
-            index.size and not 0 <= index.min() <= index.max() < self.memories
-        ):
-            raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
-        try:
-            index = np.broadcast_to(index, tuple(shape)).reshape(-1)
-        except ValueError:
-            raise ValueError(
-                f"memory of shape {list(index.shape)} does not broadcast to the {list(shape)} rows of phi"
-            ) from None
+        index = self._index(memory, tuple(shape))
         out = torch.empty(len(flat), dtype=self.dtype, device=self.device)
         for i in np.unique(index):
             chosen = np.flatnonzero(index == i)
-            out[chosen] = self._out(self._list[i].quadratic(flat[chosen]))
+            out[chosen] = self._out(self.form.quadratic(int(i), flat[chosen]))
         return out.reshape(shape)
 
-    def observe(self, phi: Features, *, simultaneous: bool = False) -> Tensor:
+    def observe(
+        self, phi: Features, memory: Tensor | NDArray[Any] | None = None, *, simultaneous: bool = False
+    ) -> Tensor:
         """φᵀA⁻¹φ, then A ← A + φφᵀ: [N, d] → [N].
 
-        With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i. `simultaneous=True`
-        measures all the rows of one memory before it is updated with any.
+        With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
+        where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
         """
         rows, mass = self._rows(phi, 2)
+        if memory is not None:
+            return self._observe_in(self._index(memory, (len(rows),)), rows, mass, simultaneous)
+        form = self._form[0]
         if self.memories > 1:
             if len(rows) != self.memories:
-                raise ValueError(
-                    f"phi must have one row per memory, [{self.memories}, {self.dim}], got {list(rows.shape)}"
-                )
-            bonus = [m.step(row, s) for m, row, s in zip(self._list, rows, mass.tolist(), strict=True)]
+                wanted = f"[{self.memories}, {self.dim}]"
+                raise ValueError(f"phi must have one row per memory, {wanted}, got {list(rows.shape)}")
+            bonus = self._out(form.step_all(rows, mass))
         elif len(rows) == 1:
-            bonus = [self._list[0].step(rows[0], float(mass[0]))]
+            bonus = self._out([form.step(0, rows[0], mass.item())])
+        elif simultaneous:
+            bonus = self._out(form.quadratic(0, rows))
+            form.extend(0, rows, mass)
         else:
-            only = self._list[0]
-            before = only.quadratic(rows) if simultaneous else None
-            bonus = only.extend(rows, mass)
-            bonus = bonus if before is None else before
+            bonus = self._out(form.extend(0, rows, mass))
         self._check_accuracy()
-        return self._out(bonus)
+        return bonus
+
+    def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
+        out = self.quadratic(rows, index) if simultaneous else None
+        after = torch.empty(len(rows), dtype=self.dtype, device=self.device)
+        for i in np.unique(index):
+            chosen = np.flatnonzero(index == i)
+            after[chosen] = self._out(self.form.extend(int(i), rows[chosen], mass[chosen]))
+        self._check_accuracy()
+        return after if out is None else out
 
     def observe_rollout(self, phi: Features, starts: Tensor | NDArray[Any] | None = None) -> Tensor:
         """What T calls of `reset` and `observe` give, but fast: [T, N, d] → [T, N].
@@ -147,7 +145,7 @@ class Gram(nn.Module):
                 raise ValueError(
                     "starts needs one memory per env (memories=N): a shared memory is never reset by one env"
                 )
-            bonus = self._list[0].extend(rows.reshape(-1, self.dim), mass.reshape(-1))
+            bonus = self.form.extend(0, rows.reshape(-1, self.dim), mass.reshape(-1))
             self._check_accuracy()
             return self._out(bonus).reshape(steps, envs)
         if envs != self.memories:
@@ -160,21 +158,21 @@ class Gram(nn.Module):
             else np.zeros((steps, envs), dtype=bool)
         )
         out = torch.empty(steps, envs, dtype=self.dtype, device=self.device)
-        for i, memory in enumerate(self._list):
+        for i in range(self.memories):
             cuts = [0, *(t for t in np.flatnonzero(begins[:, i]).tolist() if t > 0), steps]
             for begin, end in zip(cuts, cuts[1:], strict=False):
                 if begin < end and begins[begin, i]:
-                    memory.reset()
+                    self.form.reset(i)
                 block = rows[begin:end, i]
-                out[begin:end, i] = self._out(memory.extend(block, mass[begin:end, i]))
+                out[begin:end, i] = self._out(self.form.extend(i, block, mass[begin:end, i]))
         self._check_accuracy()
         return out
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Δθ ~ N(0, A⁻¹), one draw per memory: [memories, d]."""
-        return torch.stack([self._out(memory.sample(generator)) for memory in self._list])
+        return torch.stack([self._out(self.form.sample(i, generator)) for i in range(self.memories)])
 
-    # -- changes ---------------------------------------------------------------------------------------------------
+    # Changes.
 
     def reset(self, mask: Tensor | NDArray[Any] | Sequence[bool] | None = None) -> None:
         """A ← λI where mask [memories] is true; everywhere without a mask."""
@@ -182,11 +180,11 @@ class Gram(nn.Module):
             np.ones(self.memories, dtype=bool) if mask is None else self._mask(mask, (self.memories,), "mask")
         )
         for i in np.flatnonzero(chosen):
-            self._list[i].reset()
+            self.form.reset(int(i))
 
     def increment(self) -> Tensor:
         """Σφφᵀ of the rows observed since the last call (or reset, or rebuild), [memories, d, d]."""
-        return torch.stack([self._out(memory.increment()) for memory in self._list])
+        return torch.stack([self._out(self.form.increment(i)) for i in range(self.memories)])
 
     def merge(self, increment: Features) -> None:
         """A ← A + increment, [memories, d, d]: what another worker has seen. It does not show in our own `increment`."""
@@ -205,8 +203,8 @@ class Gram(nn.Module):
             )
         added = (added + added.mT) / 2
         before = {name: value.clone() for name, value in self.state_dict().items()}
-        for i, memory in enumerate(self._list):
-            if not memory.add(added[i].numpy() if self._exact else added[i], counted=False):
+        for i in range(self.memories):
+            if not self.form.add(i, added[i].numpy() if self._exact else added[i], counted=False):
                 self.load_state_dict(before)
                 raise ValueError(
                     f"increment[{i}] must be a sum of outer products: A + increment is not positive definite"
@@ -219,53 +217,59 @@ class Gram(nn.Module):
             raise ValueError(f"memory must say which of the {self.memories} memories to rebuild, got None")
         if memory is not None and not 0 <= memory < self.memories:
             raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
-        self._list[memory or 0].rebuild(rows, mass)
+        self.form.rebuild(memory or 0, rows, mass)
         self._check_accuracy()
 
-    # -- diagnostics -----------------------------------------------------------------------------------------------
+    # Diagnostics.
 
     def matrix(self) -> Tensor:
         """A, [memories, d, d], symmetric to the bit."""
         eye = torch.eye(self.dim, dtype=self.dtype, device=self.device)
-        return torch.stack([self._out(memory.total()) + self.ridge * eye for memory in self._list])
+        return torch.stack([self._out(self.form.total(i)) + self.ridge * eye for i in range(self.memories)])
 
     def inverse(self) -> Tensor:
         """A⁻¹, [memories, d, d], symmetric to the bit."""
-        return torch.stack([self._out(memory.inverse_matrix()) for memory in self._list])
+        return torch.stack([self._out(self.form.inverse_matrix(i)) for i in range(self.memories)])
 
     def log_det(self) -> Tensor:
         """log det A, [memories]. It grows by log(1 + φᵀA⁻¹φ) with each row."""
-        return torch.tensor([memory.log_det() for memory in self._list], dtype=self.dtype, device=self.device)
+        return torch.tensor([self.form.log_det(i) for i in range(self.memories)], dtype=self.dtype, device=self.device)
 
     def effective_dimension(self) -> Tensor:
         """tr(A⁻¹(A − λI)), [memories]: how many of the d directions have been seen, between 0 and d."""
-        values = [memory.effective_dimension() for memory in self._list]
+        values = [self.form.effective_dimension(i) for i in range(self.memories)]
         return torch.tensor(values, dtype=self.dtype, device=self.device)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, ridge={self.ridge}, memories={self.memories}, dtype={self.dtype}, device={self.device}"
 
-    # -- input and output ------------------------------------------------------------------------------------------
+    # Input and output.
 
     def _rows(self, phi: Features, ndim: int | None) -> tuple[Any, Any]:
         """phi as numbers of our own kind, and ‖φ‖² of each row; refused before anything has changed."""
         if isinstance(phi, Tensor):
             rows: Any = phi.detach() if phi.requires_grad else phi
-            rows = rows.cpu().numpy() if self._exact else rows.to(self.device, self.dtype)
         else:
             rows = np.asarray(phi)
             if rows.dtype.kind not in "fiub":
                 raise ValueError(f"phi must hold real numbers, got dtype {rows.dtype}")
-            rows = rows if self._exact else torch.from_numpy(rows).to(self.device, self.dtype)
         if rows.ndim == 0 or rows.shape[-1] != self.dim or ndim not in (None, rows.ndim):
             wanted = {None: "...", 2: "N", 3: "T, N"}[ndim]
             raise ValueError(f"phi must have shape [{wanted}, {self.dim}], got {list(rows.shape)}")
         if self._exact:
-            rows = np.ascontiguousarray(rows, dtype=np.float64)
-            mass = np.einsum("...d,...d->...", rows, rows)
+            if isinstance(rows, Tensor):
+                rows = (rows if rows.is_cpu else rows.cpu()).numpy()
+            if rows.dtype != np.float64 or not rows.flags.c_contiguous:
+                rows = rows.astype(np.float64, order="C")
+            if rows.size == self.dim:  # one row; the general product costs more than all the checks
+                mass = rows.reshape(-1)
+                mass = np.asarray(mass.dot(mass)).reshape(rows.shape[:-1])
+            else:
+                mass = np.einsum("...d,...d->...", rows, rows)
         else:
+            rows = torch.as_tensor(rows).to(self.device, self.dtype)
             mass = rows.square().sum(-1)
-        if not math.isfinite(float(mass.sum()) / self.ridge):
+        if not math.isfinite(mass.sum() / self.ridge):
             self._refuse(rows)
         return rows, mass
 
@@ -281,6 +285,20 @@ class Gram(nn.Module):
             f"phi must be smaller: its largest entry {np.abs(values).max():.1e} overflows phi·phi / ridge in {self.dtype}"
         )
 
+    def _index(self, memory: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Which memory each row of phi belongs to, flat."""
+        index = memory.detach().cpu().numpy() if isinstance(memory, Tensor) else np.asarray(memory)
+        if index.dtype.kind not in "iu" or (
+            index.size and not 0 <= index.min() <= index.max() < self.memories
+        ):
+            raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
+        try:
+            return np.broadcast_to(index, shape).reshape(-1)
+        except ValueError:
+            raise ValueError(
+                f"memory of shape {list(index.shape)} does not broadcast to the {list(shape)} rows of phi"
+            ) from None
+
     @staticmethod
     def _mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
         values = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
@@ -291,20 +309,20 @@ class Gram(nn.Module):
         return values
 
     def _out(self, values: Any) -> Tensor:
-        if isinstance(values, list) and values and isinstance(values[0], Tensor):
-            return torch.stack(values)
-        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
+        if self._exact:
+            return torch.from_numpy(np.asarray(values, dtype=np.float64))
+        return torch.stack(values) if isinstance(values, list) else torch.as_tensor(values)
 
     def _check_accuracy(self) -> None:
-        if any(memory.mass > self._mass_limit for memory in self._list):
+        if self._form[0].heaviest() > self._mass_limit:
             warnings.warn(  # the same words each time, so that the default filter shows them once
-                f"the squared norms of phi add up to more than {self._mass_limit:.1e}, where rounding in {self.dtype} can "
-                "change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
+                f"the squared norms of phi add up to more than {self._mass_limit:.1e}, where rounding in {self.dtype} "
+                "can change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
                 RuntimeWarning,
                 stacklevel=3,
             )
 
-    # -- moving ----------------------------------------------------------------------------------------------------
+    # Moving.
 
     def _apply(self, fn: Any, recurse: bool = True) -> Gram:
         """`.to()` and its kin. A new dtype or device means another form, which starts from the same Σφφᵀ."""
@@ -312,13 +330,13 @@ class Gram(nn.Module):
         if probe.dtype == self.dtype and probe.device == self.device:
             super()._apply(fn, recurse)
             return self
-        totals = [self._out(memory.total()) for memory in self._list]
+        totals = [self._out(self.form.total(i)) for i in range(self.memories)]
         self._make(probe.dtype, probe.device)
-        for memory, total in zip(self._list, totals, strict=True):
+        for i, total in enumerate(totals):
             moved = total.to(self.device, self.dtype)
-            memory.add(moved.numpy() if self._exact else moved, counted=True)
+            self.form.add(i, moved.numpy() if self._exact else moved, counted=True)
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._list = list(self.memory)
+        self._form = [self.form]
