@@ -4,6 +4,7 @@ The python blocks of a page share one namespace and run in order, in a temporary
 every line that begins with `critex` must be valid for the command line. A comment above a block changes that:
 
     <!-- run -->            run the bash block too, in the same directory
+    <!-- run: words -->     and find these words in its output
     <!-- skip: reason -->   leave it out
 """
 
@@ -80,12 +81,14 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         if block.language == "python":
             # Padded with newlines, so that a traceback shows the line of the page.
             exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), namespace)
-        elif block.mark == "run":
+        elif block.mark.startswith("run"):
             shell = ["bash", "-euo", "pipefail", "-c", block.code]
             done = subprocess.run(
                 shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
             )
-            assert done.returncode == 0, f"{page}:{block.line}\n{done.stdout}\n{done.stderr}"
+            output = f"{page}:{block.line}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == 0, output
+            assert block.mark.partition(": ")[2] in done.stdout, output
 
 
 class Parsed(Exception):
