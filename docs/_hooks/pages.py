@@ -18,6 +18,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (root / source).read_text(encoding="utf-8").replace("](docs/", "](")
         for name, page in PAGES.items():
             text = text.replace(f"]({name})", f"]({page})")
-        text = re.sub(r"\[[^]]+\]\((examples/[^)]+)\)", r"`\1`", text)  # source files are not part of the site
+        text = re.sub(
+            r"\[[^]]+\]\((examples/[^)]+)\)", r"`\1`", text
+        )  # source files are not part of the site
         files.append(File.generated(config, target, content=text))
     return files
