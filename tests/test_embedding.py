@@ -42,10 +42,10 @@ def test_next_state() -> None:
         phi(torch.zeros(1, 2), torch.tensor([1]))
 
 
-def test_block_puts_phi_where_its_action_is() -> None:
+def test_block_is_phi_with_a_memory_for_each_action() -> None:
     phi = replace(Embedding.of(double, 2, DISCRETE, takes_action=False), form="block")
-    assert phi(torch.tensor([[1.0, 2.0]]), torch.tensor([2])).tolist() == [[0, 0, 0, 0, 2, 4]]
-    assert phi.dim() == 6
+    assert phi(torch.tensor([[1.0, 2.0]]), torch.tensor([2])).tolist() == [[2, 4]]
+    assert (phi.dim(), phi.blocks) == (2, 3)
 
 
 def test_state_action_and_the_default_action() -> None:

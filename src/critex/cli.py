@@ -61,11 +61,11 @@ def parse(target: Any, prog: str, args: list[str], **options: Any) -> Any:
 
 
 def _one_line(box: str, prog: str) -> str:
-    """The message in tyro's box: sections divided by rules, of which the title is one where the box is ASCII."""
-    lines = [line.strip("│| ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
-    text = "\n".join("" if line.startswith(("╭", "╰", "+")) else line for line in lines)
+    """The message in tyro's box: sections divided by rules, the title is one of them where it draws without a frame."""
+    lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
     sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
-    message = sections["+" in {line[:1] for line in lines}].rstrip(".")
+    message = sections[0 if "╭" in box else 1].rstrip(".")
     near = re.search(r"Perhaps you meant:.*?(--[\w.-]+)", " ".join(sections))
     return f"{message}{f'; did you mean {near[1]}?' if near else ''} (see {prog} --help)"
 

@@ -3,7 +3,8 @@
 A value network is Q(s,a) = θᵀφ(s,a). Critics that take the action as input give φ(s,a) directly; critics
 that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding of the next
 state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third, exact for a critic
-with one linear head per action: φ(s) in the block of action a, zero elsewhere.
+with one linear head per action: φ(s) in the block of action a, zero elsewhere. Its A is block diagonal, so it
+is kept as one memory per action, each over φ(s) alone.
 """
 
 from __future__ import annotations
@@ -69,10 +70,13 @@ class Embedding:
         match self.form:
             case "state_and_action":
                 return width + self.action_dim
-            case "block":
-                return width * self.action_dim
             case _:
                 return width
+
+    @property
+    def blocks(self) -> int:
+        """How many memories share the features of one env: one per action in the block form, else one."""
+        return self.action_dim if self.form == "block" else 1
 
     def state(self, obs: Tree) -> Tensor:
         """φ(s), or φ(s, ä) with the default action ä = 0 where the critic wants an action: [..., critic_dim]."""
@@ -96,9 +100,11 @@ class Embedding:
                 if next_obs is None:
                     raise ValueError("the next-state embedding φ(s') needs next_obs")
                 return self._to_length(project(self.state(next_obs)))
-            case _:
+            case "block":
+                return self._to_length(project(self.state(obs)))
+            case "state_and_action":
                 code = F.one_hot(action.long(), self.action_dim) if self.discrete else action
-                return self._join(self._unit(project(self.state(obs))), code)
+                return self._join(project(self.state(obs)), code)
 
     def each_action(self, obs: Tree, project: Project = identity) -> Tensor:
         """φ(s,a) of every action a, [..., A, dim], for comparing actions; one pass of the critic."""
@@ -108,20 +114,16 @@ class Embedding:
             raise ValueError("φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block")
         if self.form == "state_action":
             raise ValueError("comparing actions needs a critic that takes only the state")
-        state = self._unit(project(self.state(obs))).unsqueeze(-2)
+        state = project(self.state(obs)).unsqueeze(-2)
         state = state.expand(*state.shape[:-2], self.action_dim, -1)
+        if self.form == "block":
+            return self._to_length(state)
         return self._join(state, torch.eye(self.action_dim, device=state.device).expand(*state.shape[:-1], -1))
 
     def _join(self, state: Tensor, code: Tensor) -> Tensor:
-        code = code.to(state.dtype)
-        if self.form == "state_and_action":
-            return self._to_length(torch.cat([state, code], dim=-1))
-        if not self.discrete:
-            raise ValueError("the block embedding needs discrete actions")
-        return self._to_length((code.unsqueeze(-1) * state.unsqueeze(-2)).flatten(-2))
-
-    def _unit(self, phi: Tensor) -> Tensor:
-        return phi if self.norm is None else F.normalize(phi, dim=-1)
+        if self.norm is not None:
+            state = F.normalize(state, dim=-1)
+        return self._to_length(torch.cat([state, code.to(state.dtype)], dim=-1))
 
     def _to_length(self, phi: Tensor) -> Tensor:
         return phi if self.norm is None else self.norm * F.normalize(phi, dim=-1)

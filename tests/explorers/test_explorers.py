@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from critex.bonus import Gram
 from critex.data import Transition
 from critex.embedding import Embedding
 from critex.errors import UserError
@@ -84,6 +85,21 @@ def test_rollout_equals_steps(name: str, scope: str, scaling: str, strategy: str
     two.load_state_dict(one.state_dict())
     by_step = torch.stack([one.bonus(at(rollout, t)) for t in range(40)])
     torch.testing.assert_close(two.bonus_rollout(rollout), by_step, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scope", ["lifelong", "episodic"])
+def test_block_is_one_gram_over_features_in_blocks(scope: str) -> None:
+    """One memory per action gives what φ(s) in the block of its action gives in one matrix of A·d."""
+    rollout = steps(30)
+    block = CAE(EllipticalConfig(embedding="block", scaling="none", scope=scope), setting(num_envs=N))
+    one_hot = torch.nn.functional.one_hot(rollout.action, A)
+    features = (one_hot.unsqueeze(-1) * rollout.obs.unsqueeze(-2)).flatten(-2)  # [T, N, A·d]
+    dense = Gram(A * D, memories=N if scope == "episodic" else 1)
+    expected = dense.observe_rollout(features, rollout.episode_start if scope == "episodic" else None).sqrt()
+    torch.testing.assert_close(block.bonus_rollout(rollout), expected, rtol=1e-9, atol=0.0)
+    if scope == "lifelong":
+        every = torch.eye(A).repeat_interleave(D, 1) * rollout.obs[0].repeat(1, A).unsqueeze(1)
+        torch.testing.assert_close(block.measure_actions(rollout.obs[0])[0], dense.quadratic(every).sqrt())
 
 
 def test_zero_first() -> None:

@@ -81,7 +81,7 @@ class Elliptical(Explorer):
         self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
         self.episodic = config.scope == "episodic"
         self.strategy = STRATEGIES[config.strategy]
-        memories = setting.num_envs if self.episodic else 1
+        memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
         self.scaler = WelfordScaler(warmup=config.warmup) if config.scaling == "welford" else SCALERS[config.scaling]()
         self._generator = torch.Generator().manual_seed(setting.seed)
@@ -100,11 +100,18 @@ class Elliptical(Explorer):
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         phi = self.phi(step.obs, step.action, step.next_obs)
         if self.episodic and step.episode_start.any():
-            self.gram.reset(step.episode_start)
-        return self._pay(self.gram.observe(phi, simultaneous=self.config.simultaneous), step)
+            self.gram.reset(step.episode_start.repeat_interleave(self.embedding.blocks))
+        memory = self._memory(step.action)
+        return self._pay(self.gram.observe(phi, memory, simultaneous=self.config.simultaneous), step)
+
+    def _memory(self, action: Tensor) -> Tensor | None:
+        """Which memory each env's row belongs to, [..., N]; None where the rows match the memories as they are."""
+        if self.embedding.blocks == 1:
+            return None
+        return action + self.embedding.blocks * torch.arange(action.shape[-1]) if self.episodic else action
 
     def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
-        if self.config.simultaneous and not self.episodic:
+        if self.embedding.blocks > 1 or (self.config.simultaneous and not self.episodic):
             return super()._bonus_rollout(rollout)
         phi = self.phi(rollout.obs, rollout.action, rollout.next_obs)
         quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
@@ -125,19 +132,21 @@ class Elliptical(Explorer):
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        return self._measure(self.phi(obs, action, next_obs))
+        return self._measure(self.phi(obs, action, next_obs), self._memory(action))
 
     @torch.no_grad()
     def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        return self._measure(self.phi_each_action(obs))
+        phi = self.phi_each_action(obs)
+        return self._measure(phi, torch.arange(self.embedding.blocks) if self.embedding.blocks > 1 else None)
 
-    def _measure(self, phi: Tensor) -> tuple[Tensor, Tensor]:
-        quadratic = self.gram.quadratic(phi)
+    def _measure(self, phi: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        quadratic = self.gram.quadratic(phi, memory)
         noise = None
         if self.strategy.random:  # rows that are compared share one Δθ
             if self._delta is None:
                 self._delta = self.gram.sample(self._generator)
-            projected = (phi.to(self._delta.dtype) * self._delta).sum(-1)
+            delta = self._delta if memory is None else self._delta[memory]
+            projected = (phi.to(delta.dtype) * delta).sum(-1)
             noise = projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)
         raw = self.strategy(quadratic, noise)
         return raw, raw if self.config.scaling == "batch" else self.scaler.scale(raw)
