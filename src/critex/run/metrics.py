@@ -122,11 +122,11 @@ def _checked(line: Any) -> dict[str, Any]:
         raise ValueError("it is no JSON object")
     if not isinstance(line.get("kind"), str) or type(line.get("step")) is not int:
         raise ValueError("it has no kind and step")
-    line = {key: _restored(value) for key, value in line.items()}
-    for key, value in line.items():
+    restored = {key: _restored(value) for key, value in line.items()}
+    for key, value in restored.items():
         if key != "kind" and not isinstance(value, int | float | list):
             raise ValueError(f"{key} is {value!r}, not a number")
-    return line
+    return restored
 
 
 def _restored(value: Any) -> Any:

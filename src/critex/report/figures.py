@@ -1,0 +1,202 @@
+"""The figures of a report: what they show, and each as CSV and PNG."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from critex.errors import UserError
+from critex.report.methods import Method
+from critex.report.stats import Curve, Floats, aggregate, common_grid
+from critex.report.visits import Visits, frame_steps, mean_visits
+
+# The colours of Okabe and Ito, which colour-blind people can tell apart, darkened or lightened where they would
+# be faint on white or on black; the dashes tell the lines apart without any colour.
+LIGHT = ("#0072b2", "#c65000", "#00845f", "#b0558a", "#9a6b00", "#2b83b8", "#444444", "#8c8400")
+DARK = ("#56b4e9", "#f28e4b", "#34c99f", "#e59ac4", "#f0b429", "#a5d8ff", "#d0d0d0", "#e8e06a")
+DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (4, 2, 1, 2, 1, 2), (1, 3), (10, 2))
+
+STAGES = 4
+
+
+@dataclass(frozen=True)
+class CurveFigure:
+    """Curves of several methods on one grid."""
+
+    key: str
+    title: str
+    ylabel: str
+    caption: str
+    grid: Floats  # [G]
+    curves: dict[int, Curve]
+    """By the number of the method on the page, which also is that of its colour."""
+    log: bool
+
+
+@dataclass(frozen=True)
+class VisitFigure:
+    """Mean visit counts of several methods at the same steps."""
+
+    steps: Floats  # [F]
+    visits: dict[int, Visits]
+
+
+ABOUT = {
+    "return": (
+        "Learning curves",
+        "return",
+        "Extrinsic return of the training episodes, before any bonus.",
+    ),
+    "evaluation": (
+        "Evaluation",
+        "return",
+        "Extrinsic return of evaluation episodes: own environments, greedy, no bonus.",
+    ),
+    "bonus": ("Bonus over time", "scaled bonus", "Mean scaled bonus β of the steps between two log entries."),
+    "bonus_raw": (
+        "Raw bonus over time",
+        "raw bonus",
+        "The same before scaling: it falls as the critic's features become familiar.",
+    ),
+}
+
+
+def curve_figures(methods: Sequence[Method]) -> list[CurveFigure]:
+    """One figure for each metric that at least one run has; the grid is common to all methods."""
+    figures = []
+    for key, (title, ylabel, caption) in ABOUT.items():
+        series = {i: [run.series[key] for run in method.runs] for i, method in enumerate(methods)}
+        series = {i: some for i, each in series.items() if (some := [s for s in each if s[0].size])}
+        grid = common_grid([steps for each in series.values() for steps, _ in each])
+        if grid.size:
+            curves = {i: aggregate(each, grid) for i, each in series.items()}
+            figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, _decades(curves) > 2))
+    return figures
+
+
+def _decades(curves: dict[int, Curve]) -> float:
+    """How many powers of ten the means span; 0 where some are not positive, so a log scale could not be."""
+    means = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in curves.values()])
+    return float(np.log10(means.max() / means.min())) if means.size and means.min() > 0 else 0.0
+
+
+def visit_figure(methods: Sequence[Method], problems: list[str]) -> VisitFigure | None:
+    """The visits of all methods at common steps, or None where no run recorded any."""
+    recorded: dict[int, list[Visits]] = {}
+    shape: tuple[int, ...] | None = None
+    for i, method in enumerate(methods):
+        for run in method.runs:
+            if run.visits is None:
+                continue
+            shape = shape or run.visits.counts.shape[1:]
+            if run.visits.counts.shape[1:] == shape:
+                recorded.setdefault(i, []).append(run.visits)
+            else:
+                other = " × ".join(map(str, shape))
+                problems.append(f"{run.path}: visits of another grid than {other}; not in the heat map")
+    if not recorded:
+        return None
+    steps = frame_steps([visits for each in recorded.values() for visits in each])
+    return VisitFigure(steps, {i: mean_visits(each, steps) for i, each in recorded.items()})
+
+
+def stages(figure: VisitFigure) -> list[int]:
+    """The frames that stand for the whole course in a still picture: evenly spread, the last among them."""
+    last = len(figure.steps) - 1
+    return sorted({round(last * (k + 1) / STAGES) for k in range(STAGES)})
+
+
+# CSV ------------------------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """A number for a CSV file, empty where there is none."""
+    return f"{value:.10g}" if np.isfinite(value) else ""
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Rows of a table, the first of them its header."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def curve_rows(figure: CurveFigure, methods: Sequence[Method]) -> Iterable[list[str]]:
+    """method, step, mean, std, n, and a column for each seed."""
+    seeds = sorted({seed for i in figure.curves for seed in methods[i].seeds})
+    yield ["method", "step", "mean", "std", "n", *(f"seed {seed}" for seed in seeds)]
+    for i, curve in figure.curves.items():
+        having = [run.seed for run in methods[i].runs if run.series[figure.key][0].size]
+        for g, step in enumerate(curve.grid):
+            by_seed = dict(zip(having, curve.seeds[:, g], strict=True))
+            values = [number(by_seed.get(seed, np.nan)) for seed in seeds]
+            summary = [number(curve.mean[g]), number(curve.std[g]), str(curve.n[g])]
+            yield [methods[i].label, number(step), *summary, *values]
+
+
+def visit_rows(figure: VisitFigure, methods: Sequence[Method]) -> Iterable[list[str]]:
+    """method, step, row, column, mean count: the visited cells of the stages in the picture."""
+    yield ["method", "step", "row", "column", "count"]
+    for i, visits in figure.visits.items():
+        for f in stages(figure):
+            for row, col in np.argwhere(visits.counts[f] > 0):
+                count = number(visits.counts[f, row, col])
+                yield [methods[i].label, number(figure.steps[f]), str(row), str(col), count]
+
+
+# PNG ------------------------------------------------------------------------------------------------------
+
+
+def new_figure(width: float, height: float) -> Any:
+    """A matplotlib figure that belongs to nobody: no window, no global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError('a report needs matplotlib: pip install "critex[report]"') from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> None:
+    """Means as lines, ± one standard deviation over seeds as bands."""
+    canvas = new_figure(7, 4)
+    axes = canvas.subplots()
+    for i, curve in figure.curves.items():
+        colour, dash = LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)]
+        label = f"{methods[i].label} (n={curve.n.max()})"
+        marker = "o" if curve.grid.size == 1 else None
+        style = {"color": colour, "dashes": dash or (None, None), "marker": marker}
+        axes.plot(curve.grid, curve.mean, label=label, **style)
+        axes.fill_between(
+            curve.grid, curve.mean - curve.std, curve.mean + curve.std, color=colour, alpha=0.18, lw=0
+        )
+    axes.set(title=f"{figure.title}: {methods[0].env}", xlabel="environment steps", ylabel=figure.ylabel)
+    if figure.log:
+        axes.set_yscale("log")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    canvas.savefig(path, dpi=150)
+
+
+def draw_visits(figure: VisitFigure, methods: Sequence[Method], path: Path) -> None:
+    """A row of heat maps for each method, early to late, all on one logarithmic scale."""
+    shown = stages(figure)
+    canvas = new_figure(2.2 * len(shown) + 1, 2.3 * len(figure.visits))
+    from matplotlib.colors import LogNorm
+
+    top = max(visits.counts.max() for visits in figure.visits.values())
+    norm = LogNorm(min(1.0, top / 10), top) if top > 0 else None
+    grid = canvas.subplots(len(figure.visits), len(shown), squeeze=False)
+    image = None
+    for axes_row, (i, visits) in zip(grid, figure.visits.items(), strict=True):
+        for axes, f in zip(axes_row, shown, strict=True):
+            image = axes.imshow(np.ma.masked_equal(visits.counts[f], 0), norm=norm, cmap="viridis")
+            axes.set(xticks=[], yticks=[], title=f"step {figure.steps[f]:,.0f}")
+            axes.set_facecolor("#eeeeee")
+        axes_row[0].set_ylabel(methods[i].label)
+    canvas.colorbar(image, ax=grid, label="mean visits", shrink=0.8)
+    canvas.savefig(path, dpi=150)

@@ -1,0 +1,118 @@
+"""Statistics over seeds: pure functions, each with its own seeded generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+
+LAST_EPISODES = 100
+GRID_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Scores of several seeds in five numbers; what one seed alone cannot tell is NaN."""
+
+    mean: float
+    std: float
+    """Sample standard deviation, √(Σ(x − x̄)² / (n − 1))."""
+    low: float
+    high: float
+    """Bootstrap interval of the mean."""
+    n: int
+    """Number of seeds."""
+
+
+def final_score(returns: ArrayLike, last: int = LAST_EPISODES) -> float:
+    """Mean of the last `last` returns [E] of one seed, or of all of them where there are fewer."""
+    tail = np.asarray(returns, dtype=np.float64)[-last:]
+    return float(tail.mean()) if tail.size else math.nan
+
+
+def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
+    """Mean, sample standard deviation and bootstrap interval of one score per seed, [S].
+
+    The interval is the percentile bootstrap: means of `resamples` draws of S scores with replacement, and of
+    these the quantiles (1 ∓ confidence) / 2. It cannot reach beyond the scores seen: with few seeds it is
+    too narrow rather than too wide.
+    """
+    x = np.asarray(scores, dtype=np.float64)
+    if x.size == 0:
+        return Summary(math.nan, math.nan, math.nan, math.nan, 0)
+    mean = float(x.mean())
+    if x.size == 1 or not np.isfinite(x).all():
+        return Summary(mean, math.nan, math.nan, math.nan, x.size)
+    interval = stats.bootstrap(
+        (x,),
+        np.mean,
+        n_resamples=resamples,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    std = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0  # exactly 0, not the round-off of the mean
+    return Summary(mean, std, float(interval.low), float(interval.high), x.size)
+
+
+def common_grid(steps: Sequence[ArrayLike], points: int = GRID_POINTS) -> Floats:
+    """Steps at which curves can be compared, [G], from the steps [E_s] at which each seed reported.
+
+    Few distinct steps, as of evaluations, are the grid themselves. Otherwise it is `points` equal bins up to
+    the last step, each named by its right end.
+    """
+    union = np.unique(np.concatenate([np.asarray(s, dtype=np.float64) for s in steps] or [np.empty(0)]))
+    if union.size <= points:
+        return union
+    return np.linspace(union[-1] / points, union[-1], points)
+
+
+def on_grid(steps: ArrayLike, values: ArrayLike, grid: Floats) -> Floats:
+    """The curve of one seed on the grid: [E], [E], [G] → [G].
+
+    At grid[i] stands the mean of the values reported in (grid[i−1], grid[i]]. An empty bin between two others
+    is interpolated linearly; before the first and after the last value it is NaN, as nothing is known there.
+    Values that are not finite are left out.
+    """
+    x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    finite = np.isfinite(y)
+    x, y = x[finite], y[finite]
+    if not x.size:
+        return np.full(grid.shape, math.nan)
+    index = np.searchsorted(grid, x).clip(max=grid.size - 1)  # the last edge may round to below the last step
+    count = np.bincount(index, minlength=grid.size)
+    total = np.bincount(index, weights=y, minlength=grid.size)
+    filled = count > 0
+    return np.interp(grid, grid[filled], total[filled] / count[filled], left=math.nan, right=math.nan)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seeds on a common grid, and what they have in common."""
+
+    grid: Floats  # [G]
+    seeds: Floats  # [S, G]
+    mean: Floats  # [G], over the seeds that have a value there
+    std: Floats  # [G], sample standard deviation; NaN where fewer than two have one
+    n: NDArray[Any]  # [G], how many have one
+
+
+def aggregate(series: Sequence[tuple[ArrayLike, ArrayLike]], grid: Floats) -> Curve:
+    """Mean and spread over seeds of (steps [E_s], values [E_s]) on the grid [G]; see `on_grid`."""
+    seeds = np.array([on_grid(steps, values, grid) for steps, values in series]).reshape(-1, grid.size)
+    known = ~np.isnan(seeds)
+    n = known.sum(axis=0)
+    mean = np.full(grid.shape, math.nan)
+    np.divide(np.where(known, seeds, 0).sum(axis=0), n, out=mean, where=n > 0)
+    same = (seeds == seeds.max(axis=0, where=known, initial=-math.inf)) | ~known
+    squares = np.where(known & ~same.all(axis=0), seeds - mean, 0) ** 2  # exactly 0 where all are equal
+    variance = np.full(grid.shape, math.nan)
+    np.divide(squares.sum(axis=0), n - 1, out=variance, where=n > 1)
+    return Curve(grid, seeds, mean, np.sqrt(variance), n)

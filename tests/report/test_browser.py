@@ -1,0 +1,96 @@
+"""The page in a real browser: it fits a phone, answers to keyboard and pointer, and logs no error."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from critex.report import write_report
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
+    *("--enable-logging=stderr", "--window-size=1300,900", "--virtual-time-budget=30000", "--dump-dom"),
+)
+FRAME = """<!doctype html><iframe src="probe.html" style="width: {width}px; height: 900px; border: 0"></iframe>
+<pre></pre><script>onmessage = (event) => document.querySelector("pre").textContent = event.data;</script>"""
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser found; looked for {', '.join(BROWSERS)}")
+
+
+def browse(index: Path, width: int, *flags: str) -> dict[str, Any]:
+    """Open the report in a frame of this width; what `probe.js` saw there, and what the console said."""
+    page = index.read_text()
+    probe = (Path(__file__).parent / "probe.js").read_text()
+    assert page.count("<head>") == 1
+    (index.parent / "probe.html").write_text(page.replace("<head>", f"<head><script>{probe}</script>"))
+    frame = index.parent / "frame.html"
+    frame.write_text(FRAME.format(width=width))
+    profile = index.parent / f"profile-{width}-{len(flags)}"
+    command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={profile}", frame.as_uri()]
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, check=False)
+    found = re.search(r"<pre>(.+?)</pre>", done.stdout, re.DOTALL)
+    assert found, f"the page said nothing: {done.stderr[-2000:]}"
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
+    seen["console"] = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return seen
+
+
+@pytest.fixture(scope="module")
+def index(demo_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(demo_runs, tmp_path_factory.mktemp("report")).index
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_the_page_works(index: Path, width: int) -> None:
+    seen = browse(index, width)
+    assert seen["errors"] == []
+    assert seen["console"] == []
+    assert seen["page"]["width"] == width
+    assert max(seen["page"]["scroll"], seen["page"]["scrollAfter"]) <= width  # no horizontal scrolling
+
+    assert seen["headings"][:3] == ["H1", "H2", "H3"]
+    assert seen["unreachable"] == 0
+    assert seen["nameless"] == []
+
+    assert seen["charts"] == [["return", 3], ["evaluation", 3], ["bonus", 2], ["bonus_raw", 2]]
+    assert seen["focus"]
+    assert seen["home"][0] == "0"
+    assert seen["home"][1].startswith("step 12; dqn -0.0")  # 2,400 steps in 200 bins
+    assert seen["right"] == "1"
+    assert seen["end"][0] == seen["end"][1] == "199"
+    assert seen["end"][2].startswith("step 2,400; dqn -0.0")
+    assert "dqn+cae (ucb) 0.98" in seen["end"][2]
+    assert "(n=3)" in seen["end"][2]
+    assert seen["hover"] == "at step 12"
+    assert seen["hidden"] == ["false", 2]
+    assert seen["shown"] == ["true", 3]
+    assert (seen["seeds"], seen["noSeeds"]) == (9, 0)
+
+
+def test_the_heat_maps_and_the_configurations(index: Path) -> None:
+    seen = browse(index, 800)
+    maps = seen["map"]
+    assert maps["size"] == [8, 8]
+    assert (maps["corner"], maps["never"]) == (255, 0)  # the start is always visited, the top right never
+    assert maps["start"].startswith("dqn, step 200:")
+    assert maps["end"].startswith("dqn, step 2,400:")
+    assert seen["playing"] == "Pause"
+    assert seen["played"] == ["Play", True, maps["end"]]
+    only, every, different = seen["rows"]
+    assert only == different + 1 < every  # the row of seeds always stays
+
+
+def test_dark_where_the_system_is(index: Path) -> None:
+    light, dark = browse(index, 800), browse(index, 800, "--blink-settings=preferredColorScheme=0")
+    assert light["page"]["background"] == "rgb(244, 245, 247)"
+    assert dark["page"]["background"] == "rgb(17, 19, 22)"

@@ -1,0 +1,261 @@
+"""From run directories to a report directory, and what is said about those that are no good."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from critex.errors import UserError
+from critex.report import final_scores, score_table, write_report
+from critex.report.page import interval, spread, text
+from critex.report.stats import Summary
+
+from .conftest import MakeRun, Options
+
+nan = float("nan")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def data_of(index: Path) -> Any:
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', index.read_text(), re.DOTALL
+    )
+    assert found
+    return json.loads(found[1])
+
+
+def test_every_figure_has_a_csv_and_a_png(demo_runs: list[Path], tmp_path: Path) -> None:
+    result = write_report(demo_runs, tmp_path / "report")
+    assert result.problems == []
+    names = {path.name.removeprefix("DeepSea-8-v0-") for path in result.index.parent.iterdir()}
+    figures = {"return", "evaluation", "bonus", "bonus_raw", "visits"}
+    tables = {"scores.csv", "costs.csv"}
+    assert names == {"index.html"} | {f"{f}.{e}" for f in figures for e in ("csv", "png")} | tables
+    for png in result.index.parent.glob("*.png"):
+        assert png.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_the_page_needs_no_network(demo_runs: list[Path], tmp_path: Path) -> None:
+    page = write_report(demo_runs, tmp_path / "report").index.read_text()
+    links = re.findall(r'(?:src|href)\s*=\s*"([^"]*)"', page)
+    assert all(link == "data:," or link.startswith(("#", "DeepSea-8-v0-")) for link in links)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert set(re.findall(r"https?://[^\s\"']+", page)) == {
+        "http://www.w3.org/2000/svg"
+    }  # a name, not fetched
+
+
+def test_numbers_on_the_page_and_beside_it(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [
+        make_run("a", [0, 2], seed=0, evaluations=[1, 5]),
+        make_run("b", [4, 4], seed=1, evaluations=[1, 7]),
+    ]
+    result = write_report(runs, tmp_path / "report")
+    curve = data_of(result.index)["sections"][0]["curves"]["return"]
+    assert curve["x"] == [10, 20]
+    (series,) = curve["series"]
+    assert series["mean"] == [2, 3]
+    assert series["std"] == pytest.approx([8**0.5, 2**0.5], rel=1e-5)
+    assert series["n"] == [2, 2]
+    assert series["seeds"] == [[0, 2], [4, 4]]
+    table = rows(result.index.parent / "DeepSea-8-v0-return.csv")
+    assert table[1] == {
+        "method": "dqn",
+        "step": "20",
+        "mean": "3",
+        "std": "1.414213562",
+        "n": "2",
+        "seed 0": "2",
+        "seed 1": "4",
+    }
+    (score,) = rows(result.index.parent / "DeepSea-8-v0-scores.csv")
+    assert (score["mean"], score["n"], score["evaluation mean"], score["seeds"]) == ("2.5", "2", "6", "0 1")
+    (cost,) = rows(result.index.parent / "DeepSea-8-v0-costs.csv")
+    assert (cost["parameters"], cost["bytes"], cost["bonus_us_per_step"], cost["runs"]) == (
+        "1000",
+        "4096",
+        "12.5",
+        "2",
+    )
+    page = result.index.read_text()
+    assert "2.5 ± 2.1 (n=2)" in page
+    assert "[1.0, 4.0]" in page
+    assert "4 KiB" in page
+
+
+def test_configurations_side_by_side(make_run: MakeRun, tmp_path: Path) -> None:
+    a = make_run("a", [0], explorer="cae", bonus=Options())
+    b = make_run("b", [0], explorer="cae", bonus=Options("thompson"))
+    page = write_report([a, b], tmp_path / "report").index.read_text()
+    marked = re.findall(r'<tr class="differs"><th scope="row">(\S+).*?<td>(\w+)</td><td>(\w+)</td>', page)
+    assert marked == [("bonus.strategy", "ucb", "thompson")]
+    assert re.search(r'<tr><th scope="row">alpha</th><td>0.1</td><td>0.1</td>', page)
+
+
+def test_a_section_for_each_environment(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [make_run(n, [1], env=env) for n, env in (("a", "ALE/Pong-v5"), ("b", "ALE Pong-v5"))]
+    index = write_report(runs, tmp_path / "report").index
+    assert re.findall(r'<section id="(.*?)"', index.read_text()) == ["ALE-Pong-v5", "ALE-Pong-v5-2"]
+    assert {path.name for path in index.parent.glob("*.png")} == {
+        "ALE-Pong-v5-return.png",
+        "ALE-Pong-v5-2-return.png",
+    }
+
+
+def test_a_directory_of_runs_stands_for_its_runs(make_run: MakeRun, tmp_path: Path) -> None:
+    paths = [make_run(f"all/{seed}", [1], seed=seed) for seed in range(2)]
+    (score,) = final_scores([tmp_path / "all", paths[0]])  # what is named twice counts once
+    assert score.seeds == [0, 1]
+
+
+def test_everything_is_escaped(make_run: MakeRun, tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><b>&'\""
+    run = make_run("<i>run", [1], env=evil, explorer=evil)
+    index = write_report([run, tmp_path / "<img src=x>"], tmp_path / "report").index
+    page = index.read_text()
+    assert "<b>&" not in page
+    assert "<script>alert" not in page
+    assert "<i>run" not in page
+    assert "<img src=x>" not in page
+    assert data_of(index)["sections"][0]["labels"] == [f"dqn+{evil}"]
+
+
+# What is broken or foreign ------------------------------------------------------------------------------------
+
+
+def test_the_broken_is_named_and_the_rest_reported(make_run: MakeRun, tmp_path: Path) -> None:
+    good = make_run("good", [1, 2], seed=0)
+    torn = make_run("torn", [1, 3], seed=1)
+    with (torn / "metrics.jsonl").open("a") as file:
+        file.write('[1]\n{"kind": "episode", "step": 30, "return": "high"}\n{"kind": "ep')
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    alien = tmp_path / "alien"
+    alien.mkdir()
+    (alien / "config.toml").write_text('algorithm = "x"\n[config]\nlearning_rate = 1\n')
+    garbled = make_run("garbled", [1], seed=2)
+    (garbled / "config.toml").write_text("algorithm =\n")
+    empty = make_run("empty", [1], seed=3)
+    (empty / "metrics.jsonl").write_text("")
+    lost = make_run("lost", [1], seed=4)
+    (lost / "metrics.jsonl").unlink()
+    running = make_run("running", [1, 5], seed=5, finish=False)
+    carded = make_run("carded", [1, 4], seed=6)
+    (carded / "card.json").write_text("[]")
+    missing = tmp_path / "missing"
+
+    paths = [good, torn, foreign, alien, garbled, empty, lost, running, carded, missing]
+    result = write_report(paths, tmp_path / "report")
+    assert [score.seeds for score in result.scores] == [[0, 1, 5, 6]]
+    assert result.problems == [
+        f"{torn}/metrics.jsonl, line 3 is broken: it is no JSON object (and 2 more such lines); read without",
+        f"{foreign} is not a run directory: it has no config.toml; left out",
+        f"{alien}/config.toml names no algorithm, env and seed: it is not a run of critex; left out",
+        f"cannot read {garbled}/config.toml: Invalid value (at line 1, column 12); left out",
+        f"{empty}/metrics.jsonl holds no finished episode; left out",
+        f"cannot read {lost}/metrics.jsonl: No such file or directory; left out",
+        f"{running} is not finished: its numbers are those up to step 20",
+        f"{carded}/card.json is broken: it is no JSON object; read without",
+        f"{missing} does not exist; left out",
+    ]
+    page = result.index.read_text()
+    assert all(problem in page for problem in result.problems)
+
+
+def test_visits_of_another_grid_are_left_out(make_run: MakeRun, tmp_path: Path) -> None:
+    def grid(n: int) -> dict[str, Any]:
+        return {"shape": [n, n], "snapshots": [{"step": 10, "counts": [[1] * n] * n}]}
+
+    runs = [make_run("a", [1], visits=grid(2), seed=0), make_run("b", [1], visits=grid(3), seed=1)]
+    result = write_report(runs, tmp_path / "report")
+    assert result.problems == [f"{runs[1]}: visits of another grid than 2 × 2; not in the heat map"]
+    assert data_of(result.index)["sections"][0]["visits"]["rows"] == 2
+
+
+def test_nothing_usable(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no usable run.*nowhere does not exist.*give run directories"):
+        write_report([tmp_path / "nowhere"], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_run_is_no_place_for_a_report(make_run: MakeRun) -> None:
+    run = make_run("a", [1])
+    with pytest.raises(UserError, match="is a run; write the report to another directory"):
+        write_report([run], run)
+
+
+def test_a_file_in_the_way(make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*report"):
+        write_report([make_run("a", [1])], tmp_path / "report")
+
+
+@pytest.mark.parametrize("module", ["matplotlib.figure", "jinja2"])
+def test_a_missing_library_names_the_extra(
+    module: str, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=re.escape('pip install "critex[report]"')):
+        write_report([make_run("a", [1])], tmp_path / "report")
+
+
+# Words ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "written"),
+    [
+        (1234567, "", "1,234,567"),
+        (0.123456, "", "0.1235"),
+        (0, "", "0"),
+        (None, "", "—"),
+        (nan, "s", "—"),
+        (512, "bytes", "512 bytes"),
+        (1536, "bytes", "1.5 KiB"),
+        (3 * 2**40, "bytes", "3,072 GiB"),
+        (90, "s", "90 s"),
+        (150, "s", "2.5 min"),
+        (9000, "s", "2.5 h"),
+    ],
+)
+def test_numbers_for_people(value: float | None, unit: str, written: str) -> None:
+    assert text(value, unit) == written
+
+
+@pytest.mark.parametrize(
+    ("summary", "mean", "between"),
+    [
+        (Summary(0.8531, 0.2292, 0.5885, 0.9856, 3), "0.85 ± 0.23 (n=3)", "[0.59, 0.99]"),
+        (Summary(12345.6, 678.9, 11000, 13000, 5), "12,346 ± 679 (n=5)", "[11,000, 13,000]"),
+        (Summary(-0.001, 0.5, -0.004, 0.2, 2), "0.00 ± 0.50 (n=2)", "[0.00, 0.20]"),
+        (Summary(0.99, 0.0, 0.99, 0.99, 4), "0.99 ± 0 (n=4)", "[0.99, 0.99]"),
+        (Summary(0.5, nan, nan, nan, 1), "0.5 (n=1)", "—"),
+        (Summary(nan, nan, nan, nan, 0), "—", "—"),
+    ],
+)
+def test_a_score_never_stands_without_its_number_of_seeds(summary: Summary, mean: str, between: str) -> None:
+    assert spread(summary) == mean
+    assert interval(summary) == between
+
+
+def test_the_table_for_a_terminal(make_run: MakeRun) -> None:
+    runs = [make_run(f"a{s}", [s], seed=s, evaluations=[2]) for s in range(2)]
+    runs.append(make_run("b", [7], env="CartPole-v1"))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(score_table(final_scores(runs)))
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "dqn 0.50 ± 0.71 (n=2) [0.00, 1.00] 2 ± 0 (n=2)" in lines
+    assert lines.index("DeepSea-8-v0") < lines.index("CartPole-v1") < lines.index("dqn 7 (n=1) — —")
