@@ -61,7 +61,7 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("critex.run.checkpoint.plain_state", lambda state: state)
     write_checkpoint(tmp_path / "a.ckpt", {"parts": Malicious()})  # a valid checksum, written by a villain
-    with pytest.raises(Exception, match="[Ww]eights"):
+    with pytest.raises(Exception, match=r"[Ww]eights"):
         read_checkpoint(tmp_path / "a.ckpt")
     assert not (tmp_path / "executed").exists()
 
@@ -108,7 +108,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
         return real(fd, data[:2])
 
     monkeypatch.setattr(os, "write", full_disk)
-    with pytest.raises(UserError, match="no space left to write .*file"), disk_errors(path):
+    with pytest.raises(UserError, match=r"no space left to write .*file"), disk_errors(path):
         atomic_write(path, b"new content")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -82,5 +82,5 @@ def test_broken_lines_are_named(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read .*metrics.jsonl: No such file"):
+    with pytest.raises(UserError, match=r"cannot read .*metrics.jsonl: No such file"):
         read_metrics(tmp_path)

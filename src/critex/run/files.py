@@ -25,14 +25,18 @@ def disk_errors(path: Path, hint: str = "") -> Iterator[None]:
     """Turn an `OSError` into a `UserError` of one line that names the path and what to do."""
     try:
         yield
-    except OSError as error:
-        where = error.filename or path
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            what = f"no space left to write {where} ({os.strerror(error.errno)}); free some"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            what = f"cannot write {where} ({os.strerror(error.errno)}); check its permissions"
+    except (OSError, RuntimeError) as error:
+        # torch.save answers a failed write with a RuntimeError of its own, in whose context the failure is.
+        failure = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(failure, OSError):
+            raise
+        where = failure.filename or path
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"no space left to write {where} ({failure.strerror}); free some"
+        elif failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            what = f"cannot write {where} ({failure.strerror}); check its permissions"
         else:
-            what = f"cannot write {where} ({error.strerror or error})"
+            what = f"cannot write {where} ({failure.strerror or failure})"
         raise UserError(what + hint) from error
 
 

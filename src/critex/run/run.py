@@ -16,7 +16,7 @@ from critex.errors import UserError
 from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
 from critex.run.config import RunConfig, check, to_dict
 from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
-from critex.run.files import Lock, disk_errors, notice
+from critex.run.files import Lock, disk_errors, notice, sync_directory
 from critex.run.interrupt import Interrupted, StopSignals
 from critex.run.logbook import Logbook, next_multiple
 from critex.run.progress import Display, Silent, make_display
@@ -254,6 +254,7 @@ class Run:
             for name, part in chunked.items():
                 (directory / name).mkdir(parents=True, exist_ok=True)
                 part.save_chunks(directory / name)
+                sync_directory(directory / name)
             every = self.options.checkpoint_every
             self._next_checkpoint = next_multiple(self.step, every) if every else sys.maxsize
             state = self._state()
@@ -287,7 +288,7 @@ class Run:
                 try:
                     part.load_chunks(self._checkpoints.directory / name)
                 except (UserError, OSError) as error:
-                    raise Damaged(str(error)) from error
+                    raise Damaged(f"{name}: {error}") from error
         self._log.load_state_dict(state["log"])
         self.step, self._next_eval = state["run"]["step"], state["run"]["next_eval"]
         self._next_checkpoint = state["run"]["next_checkpoint"]

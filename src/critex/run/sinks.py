@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,11 +29,7 @@ def open_sinks(run: Path, options: RunConfig, config: dict[str, Any], run_id: st
     """The mirrors this run wants; what they hold after `step` is taken back, for it will come again."""
     sinks: list[Sink] = []
     if options.tensorboard:
-        try:
-            from torch.utils import tensorboard as _  # noqa: F401
-        except ImportError:
-            pass
-        else:
+        with contextlib.suppress(ImportError):
             sinks.append(TensorBoard(run, step))
     if options.wandb:
         sinks.append(WandB(run, config, run_id))
