@@ -104,6 +104,10 @@ class Gram(nn.Module):
         With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
         where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
         """
+        if memory is None and self.memories == 1 and type(phi) is Tensor and phi.shape == (1, self.dim):
+            bonus = self._observe_one(phi)
+            if bonus is not None:
+                return bonus
         rows, mass = self._rows(phi, 2)
         if memory is not None:
             return self._observe_in(self._index(memory, (len(rows),)), rows, mass, simultaneous)
@@ -123,12 +127,29 @@ class Gram(nn.Module):
         self._check_accuracy()
         return bonus
 
+    def _observe_one(self, phi: Tensor) -> Tensor | None:
+        """The commonest call, one row on the CPU, with as little around the linear algebra as can be; None: not that."""
+        if not self._exact or phi.requires_grad or not phi.is_cpu:
+            return None
+        row = phi.numpy().reshape(-1).astype(np.float64)
+        mass = row.dot(row).item()
+        if not mass < self._mass_limit:  # NaN, infinite, or worth a warning
+            return None
+        out = np.empty(1)
+        out[0] = self._form[0].step(0, row, mass)
+        if self._form[0].heaviest() > self._mass_limit:
+            self._check_accuracy()
+        return torch.from_numpy(out)
+
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
         after = torch.empty(len(rows), dtype=self.dtype, device=self.device)
         for i in np.unique(index):
             chosen = np.flatnonzero(index == i)
-            after[chosen] = self._out(self.form.extend(int(i), rows[chosen], mass[chosen]))
+            if len(chosen) == 1:
+                after[chosen] = self.form.step(int(i), rows[chosen[0]], mass[chosen[0]].item())
+            else:
+                after[chosen] = self._out(self.form.extend(int(i), rows[chosen], mass[chosen]))
         self._check_accuracy()
         return after if out is None else out
 

@@ -166,7 +166,9 @@ class Elliptical(Explorer):
             self._rebuilt_at = self._steps
             rows = replay.last(min(self.config.rebuild_rows, len(replay)))
             old = self.gram.matrix()
-            self.gram.rebuild(self.phi(rows.obs, rows.action, rows.next_obs))
+            phi, memory = self.phi(rows.obs, rows.action, rows.next_obs), self._memory(rows.action)
+            for i in range(self.gram.memories):
+                self.gram.rebuild(phi if memory is None else phi[memory == i], i)
             self._drift = float((self.gram.matrix() - old).norm() / old.norm())
 
     def metrics(self) -> dict[str, float]:
