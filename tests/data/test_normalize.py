@@ -106,7 +106,10 @@ def test_gymnasium_gives_the_same_numbers() -> None:
     assert truncations and any(terminations)
     np.testing.assert_allclose(seen, expected, rtol=1e-6, atol=1e-7)
     normalizer = RewardNormalizer(0.95, 1)
-    reward, terminated = torch.tensor(rewards, dtype=torch.float64)[:, None], torch.tensor(terminations)[:, None]
+    reward, terminated = (
+        torch.tensor(rewards, dtype=torch.float64)[:, None],
+        torch.tensor(terminations)[:, None],
+    )
     got = torch.cat([normalizer(reward[:33], terminated[:33]), normalizer(reward[33:], terminated[33:])])
     np.testing.assert_allclose(got[:, 0], expected_rewards, rtol=1e-9)
 

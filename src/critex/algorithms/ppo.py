@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -22,10 +23,10 @@ from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError
+from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Flatten, mlp
+from critex.networks import Flatten
 from critex.run import Run, RunConfig
 
 
@@ -76,46 +77,73 @@ class Config(ExplorationConfig, RunConfig):
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
 
+    def __post_init__(self) -> None:
+        require_at_least(self, num_envs=1, rollout=1, epochs=1, minibatches=1)
+        if not self.hidden:
+            raise UserError("hidden needs at least one layer: the critic's last one is φ")
+        if self.bonus_in == "value":
+            raise UserError("bonus_in=value needs actions chosen by their values; ppo takes bonus_in=reward")
+        batch = self.rollout * self.num_envs
+        if batch % self.minibatches or batch < 2 * self.minibatches:
+            fit = max((m for m in range(2, self.minibatches) if batch % m == 0 and batch >= 2 * m), default=1)
+            raise UserError(
+                f"a rollout of {self.rollout} × {self.num_envs} steps does not split into {self.minibatches} equal "
+                f"minibatches of at least 2; --minibatches {fit} would"
+            )
+        if self.steps < batch:
+            raise UserError(
+                f"{self.steps} steps are less than one rollout of {batch}; shorten it with --rollout"
+            )
 
-class Critic(nn.Module):
+
+class Network(nn.Module):
+    """θᵀφ(s): tanh layers φ and a linear head θ.
+
+    The layers are written out: for one environment the bookkeeping of nn.Sequential costs more than the sums.
+    """
+
+    def __init__(self, obs_dim: int, hidden: tuple[int, ...], outputs: int, gain: float) -> None:
+        super().__init__()
+        sizes = [obs_dim, *hidden]
+        self.layers: Any = nn.ModuleList(orthogonal(*pair, math.sqrt(2)) for pair in pairwise(sizes))
+        self.head = orthogonal(hidden[-1], outputs, gain)
+
+    def embed(self, obs: Tree) -> Tensor:
+        """φ(s), [..., hidden[-1]]."""
+        assert not isinstance(obs, dict)
+        for layer in self.layers:
+            obs = F.linear(obs, layer.weight, layer.bias).tanh_()
+        return obs
+
+    def forward(self, obs: Tree) -> Tensor:
+        """θᵀφ(s), [..., outputs]."""
+        return F.linear(self.embed(obs), self.head.weight, self.head.bias)
+
+
+class Critic(Network):
     """V(s) = θᵀφ(s)."""
 
     def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))  # φ
-        self.head = orthogonal(nn.Linear(hidden[-1], 1), 1.0)  # θ
+        super().__init__(obs_dim, hidden, 1, gain=1.0)
 
-    def embed(self, obs: Tensor) -> Tensor:
-        """φ(s), [..., hidden[-1]]."""
-        phi: Tensor = self.body(obs)
-        return phi
-
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tree) -> Tensor:
         """V(s), [...]."""
-        value: Tensor = self.head(self.embed(obs))
-        return value.squeeze(-1)
+        return super().forward(obs).squeeze(-1)
 
 
-class Gaussian(nn.Module):
-    """π(·|s) = N(μ(s), diag σ²), unsquashed; σ is learned and the same in every state. Actions [..., a]."""
+class Gaussian(Network):
+    """π(·|s) = N(μ(s), diag σ²), unsquashed, σ learned and the same in every state; `forward` gives μ [..., a]."""
 
     low: Tensor
     high: Tensor
 
     def __init__(self, obs_dim: int, space: gym.spaces.Box, hidden: tuple[int, ...]) -> None:
-        super().__init__()
         self.shape, self.dim = space.shape, math.prod(space.shape)
-        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))
-        self.head = orthogonal(nn.Linear(hidden[-1], self.dim), 0.01)
+        super().__init__(obs_dim, hidden, self.dim, gain=0.01)
         self.log_std = nn.Parameter(torch.zeros(self.dim))
         for name in ("low", "high"):
             bound = torch.as_tensor(getattr(space, name).ravel(), dtype=torch.get_default_dtype())
             self.register_buffer(name, bound, persistent=False)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """μ(s), [..., a]."""
-        mean: Tensor = self.head(self.body(obs))
-        return mean
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
         """What `sample` needs for actions [*shape, a]."""
@@ -123,46 +151,39 @@ class Gaussian(nn.Module):
 
     def sample(self, mean: Tensor, noise: Tensor) -> Tensor:
         """μ + σz."""
-        return mean + self.log_std.exp() * noise
+        return torch.addcmul(mean, self.log_std.exp(), noise)
 
     def mode(self, mean: Tensor) -> Tensor:
         """The likeliest action."""
         return mean
 
     def log_prob(self, mean: Tensor, action: Tensor) -> Tensor:
-        """log π(a|s) = −½ Σ ((a − μ)/σ)² − Σ log σ − ½ a·log 2π, [...]."""
+        """log π(a|s) = −½ Σ ((a − μ)/σ)² − Σ log σ − ½ dim·log 2π, [...]."""
         z = (action - mean) * (-self.log_std).exp()
         return -0.5 * z.square().sum(-1) - (self.log_std.sum() + 0.5 * self.dim * math.log(2 * math.pi))
 
     def entropy(self, mean: Tensor) -> Tensor:
-        """Mean entropy, Σ log σ + ½ a·(1 + log 2π)."""
+        """Σ log σ + ½ dim·(1 + log 2π)."""
         return self.log_std.sum() + 0.5 * self.dim * (1 + math.log(2 * math.pi))
 
     def to_env(self, action: Tensor) -> Tensor:
         """What the environment gets: actions clipped to their range."""
-        return action.clamp(self.low, self.high).unflatten(-1, self.shape)
+        return action.clamp(self.low, self.high).view(-1, *self.shape)
 
 
-class Categorical(nn.Module):
-    """π(a|s) = softmax of logits [..., A]. Actions are integers [...]."""
+class Categorical(Network):
+    """π(a|s) = softmax(logits)_a; actions are integers [...], `forward` gives the logits [..., A]."""
 
     def __init__(self, obs_dim: int, space: gym.spaces.Discrete, hidden: tuple[int, ...]) -> None:
-        super().__init__()
         self.dim = int(space.n)
-        self.body = orthogonal(mlp([obs_dim, *hidden], nn.Tanh), math.sqrt(2))
-        self.head = orthogonal(nn.Linear(hidden[-1], self.dim), 0.01)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Logits, [..., A]."""
-        logits: Tensor = self.head(self.body(obs))
-        return logits
+        super().__init__(obs_dim, hidden, self.dim, gain=0.01)
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
         """What `sample` needs for actions [*shape]: Gumbel noise."""
         return -torch.empty(*shape, self.dim).exponential_(generator=generator).log()
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """argmax of logits + Gumbel noise has the law of the softmax."""
+        """argmax of logits + Gumbel noise, which has the law of the softmax."""
         return (logits + noise).argmax(-1)
 
     def mode(self, logits: Tensor) -> Tensor:
@@ -183,13 +204,12 @@ class Categorical(nn.Module):
         return action
 
 
-def orthogonal(module: nn.Module, gain: float) -> Any:
-    """The module with orthogonal weights of this gain and zero biases."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            nn.init.orthogonal_(layer.weight, gain)
-            nn.init.zeros_(layer.bias)
-    return module
+def orthogonal(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A linear layer with orthogonal weights of this gain and zero bias."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -207,6 +227,11 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | N
     return 0.5 * squares.mean()
 
 
+def normalized(advantage: Tensor) -> Tensor:
+    """Each minibatch [M, B] with mean 0 and standard deviation 1."""
+    return (advantage - advantage.mean(-1, keepdim=True)) / (advantage.std(-1, keepdim=True) + 1e-8)
+
+
 class PPO:
     """The agent: acts by sampling, learns from each rollout in several passes, then throws it away."""
 
@@ -220,7 +245,6 @@ class PPO:
         action_space: gym.Space[Any],
         device: torch.device,
     ) -> None:
-        check(cfg)
         self.cfg, self.device = cfg, device
         self.flatten = Flatten(observation_space)
         obs_dim = self.flatten.dim
@@ -241,15 +265,17 @@ class PPO:
         self.seen_space = gym.spaces.Box(-CLIP, CLIP, (obs_dim,))
         self.embedding = Embedding.of(self.critic.embed, cfg.hidden[-1], action_space, takes_action=False)
 
-    def learn_obs(self, obs: Tree, rows: Tensor | slice = slice(None)) -> None:
-        """Let the normaliser learn from raw observations, those in `rows`."""
-        if self.cfg.normalize_obs:
-            self.obs_normalizer.update(self.flatten(obs)[rows])
+    def see(self, obs: Tree, learn: bool | Tensor = False) -> Tensor:
+        """Raw observations as the networks see them, flat and normalised, [N, o].
 
-    def see(self, obs: Tree) -> Tensor:
-        """Raw observations as the networks see them: flat, normalised by the statistics so far, [N, o]."""
+        `learn` says from which of them the statistics learn first: none, all, or those of a mask [N].
+        """
         flat: Tensor = self.flatten(obs)
-        return self.obs_normalizer(flat) if self.cfg.normalize_obs else flat
+        if not self.cfg.normalize_obs:
+            return flat
+        if learn is not False:
+            self.obs_normalizer.update(flat if learn is True else flat[learn])
+        return self.obs_normalizer(flat)
 
     def act(self, seen: Tensor, noise: Tensor) -> Tensor:
         """A sample of π(·|s), [N, …], made of the noise; call it without gradient."""
@@ -262,60 +288,65 @@ class PPO:
 
     def update(self, rollout: Batch, last: Tensor) -> dict[str, Any]:
         """Learn from a rollout [T, N]; `last` [N, o] is what was seen after it."""
-        cfg = self.cfg
+        cfg, obs, action = self.cfg, rollout.obs, rollout.action
+        assert isinstance(obs, Tensor)
         reward = rollout.reward
         reward = reshaped(rollout, self.explorer, cfg)  # CAE   r̃ = r + αβ, before any advantage
         with torch.no_grad():
-            value, last_value = self.critic(rollout.obs), self.critic(last)
+            value, last_value = self.critic(obs), self.critic(last)
             final_value = self.critic(rollout.next_obs) if cfg.bootstrap_truncated else None
-            log_prob = self.actor.log_prob(self.actor(rollout.obs), rollout.action)
-        ends = (rollout.terminated, rollout.truncated)
-        gamma, lam = cfg.gamma, cfg.gae_lambda
+            log_prob = self.actor.log_prob(self.actor(obs), action)
         advantage, target = gae(
-            reward, value, last_value, *ends, gamma=gamma, lam=lam, final_value=final_value
+            reward,
+            value,
+            last_value,
+            rollout.terminated,
+            rollout.truncated,
+            gamma=cfg.gamma,
+            lam=cfg.gae_lambda,
+            final_value=final_value,
         )
 
-        flat = rollout.map(lambda x: x.flatten(0, 1))  # [T·N, …]
-        old = [x.flatten() for x in (log_prob, value, advantage, target)]
-        size = len(flat) // cfg.minibatches
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        learns = any(True for _ in self.explorer.parameters())  # CAE+
+        columns = [x.flatten(0, 1) for x in (obs, action, log_prob, value, target, advantage)]  # [T·N, …]
+        flat, learned = rollout.map(lambda x: x.flatten(0, 1)), list(self.explorer.parameters())  # CAE+
+        weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+        size = len(columns[0]) // cfg.minibatches
         for _ in range(cfg.epochs):
-            # Shuffled once a pass; then a minibatch is a slice and costs nothing.
-            order = torch.randperm(len(flat), generator=self.generator).to(self.device)
-            batch = flat.map(lambda x, order=order: x.index_select(0, order))
-            olds = [x.index_select(0, order) for x in old]
-            for start in range(0, len(flat), size):
-                rows = slice(start, start + size)
-                loss, losses = self.loss(batch.obs[rows], batch.action[rows], *(x[rows] for x in olds))
-                if learns:  # CAE+
-                    loss = loss + self.explorer.loss(batch.map(lambda x, rows=rows: x[rows]))  # CAE+   L + L_f
+            # Shuffled once a pass, so that minibatches are slices; their advantages normalised in one go.
+            order = torch.randperm(size * cfg.minibatches, generator=self.generator).to(self.device)
+            shuffled = [x.index_select(0, order) for x in columns]
+            if cfg.normalize_advantage:
+                shuffled[-1] = normalized(shuffled[-1].view(-1, size)).flatten()
+            for rows, *batch in zip(*(x.split(size) for x in (order, *shuffled)), strict=True):
+                loss, losses = self.loss(*batch)
+                if learned:  # CAE+
+                    loss = loss + self.explorer.loss(flat.map(lambda x, rows=rows: x[rows]))  # CAE+   L + L_f
                 self.optimizer.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(parameters, cfg.max_grad_norm)
+                nn.utils.clip_grad_norm_(weights, cfg.max_grad_norm)
                 self.optimizer.step()
-        return losses | self.compare(flat, *old)
+        return {"loss": loss.detach()} | losses | self.compare(*columns)
 
     def loss(
-        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, advantage: Tensor, target: Tensor
+        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B]; and its parts."""
         cfg = self.cfg
-        if cfg.normalize_advantage:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         out = self.actor(obs)
         actor = policy_loss(self.actor.log_prob(out, action), log_prob, advantage, cfg.clip)
         critic = value_loss(self.critic(obs), value, target, cfg.clip if cfg.clip_value else None)
         loss = actor + cfg.value_coef * critic
         if cfg.entropy_coef:
             loss = loss - cfg.entropy_coef * self.actor.entropy(out)
-        return loss, {"loss": loss.detach(), "loss_policy": actor.detach(), "loss_value": critic.detach()}
+        return loss, {"loss_policy": actor.detach(), "loss_value": critic.detach()}
 
     @torch.no_grad()
-    def compare(self, flat: Batch, log_prob: Tensor, value: Tensor, *rest: Tensor) -> dict[str, Tensor]:
+    def compare(
+        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
+    ) -> dict[str, Tensor]:
         """How far the update moved the policy, over the whole rollout; and what the value had explained."""
-        out, target = self.actor(flat.obs), rest[-1]
-        log_ratio = self.actor.log_prob(out, flat.action) - log_prob
+        out = self.actor(obs)
+        log_ratio = self.actor.log_prob(out, action) - log_prob
         ratio = log_ratio.exp()
         return {
             "kl": (ratio - 1 - log_ratio).mean(),
@@ -337,21 +368,6 @@ class PPO:
         self.generator.set_state(state["generator"])
 
 
-def check(cfg: Config) -> None:
-    """Refuse options that do not go together."""
-    if cfg.bonus_in == "value":
-        raise UserError("bonus_in=value needs actions chosen by their values, which ppo does not; use bonus_in=reward")
-    batch = cfg.rollout * cfg.num_envs
-    if batch % cfg.minibatches or batch < 2 * cfg.minibatches:
-        fit = max((m for m in range(2, cfg.minibatches) if batch % m == 0 and batch >= 2 * m), default=1)
-        raise UserError(
-            f"{cfg.rollout} steps of {cfg.num_envs} envs do not make {cfg.minibatches} equal minibatches of at "
-            f"least 2; --minibatches {fit} would"
-        )
-    if cfg.steps < batch:
-        raise UserError(f"--steps {cfg.steps} is less than one rollout of {batch} steps; shorten --rollout")
-
-
 Agent = PPO
 
 
@@ -359,7 +375,7 @@ def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = PPO(cfg, envs.observation_space, envs.action_space, run.device)
-    agent.learn_obs(envs.obs)
+    agent.see(envs.obs, learn=True)
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}
     setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
@@ -374,19 +390,16 @@ def train(cfg: Config, run: Run) -> None:
             for noise in agent.actor.noise(cfg.rollout, cfg.num_envs, generator=agent.generator):
                 action = agent.act(obs, noise)
                 transition, raw = envs.step(agent.actor.to_env(action))
-                agent.learn_obs(transition.next_obs)
-                next_obs = agent.see(transition.next_obs)
+                restarted = raw is not transition.next_obs
+                next_obs = agent.see(transition.next_obs, learn=True)
                 transition.obs, transition.action, transition.next_obs = obs, action, next_obs
                 rollout.add(transition)
-                obs = next_obs
-                if transition.ended.any():  # the next observation is the first of another episode
-                    agent.learn_obs(raw, transition.ended)
-                    obs = agent.see(raw)
+                obs = agent.see(raw, learn=transition.ended) if restarted else next_obs
         batch, _ = rollout.stack()
         if cfg.normalize_reward:
             batch.reward = agent.reward_normalizer(batch.reward, batch.terminated)
         batch = batch.to(run.device)
-        batch.bonus = explorer.bonus_rollout(batch)  # CAE   scaled β, outside the normaliser; then A ← A + φφᵀ
+        batch.bonus = explorer.bonus_rollout(batch)  # CAE   scaled β; then A ← A + φφᵀ
         run.episodes(envs.pop_episodes())
 
         if cfg.anneal:
@@ -398,6 +411,8 @@ def train(cfg: Config, run: Run) -> None:
             run.log(losses)
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card = {"parameters": sum(p.numel() for net in (agent.actor, agent.critic) for p in net.parameters())}
+    card: dict[str, Any] = {
+        "parameters": sum(p.numel() for net in (agent.actor, agent.critic) for p in net.parameters())
+    }
     card |= explorer.card()  # CAE
     run.finish(card)

@@ -1,4 +1,4 @@
-"""Running normalisers of observations and rewards, kept outside the environment so that a checkpoint holds them.
+"""Running normalisers of observations and rewards, outside the environment, so that a checkpoint holds them.
 
 They give the numbers of gymnasium's NormalizeObservation and NormalizeReward, for N environments at once that
 share one set of statistics, and clip to ±10 as is usual around them.
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 class Moments:
-    """Running mean and population variance of vectors [d], in float64 numpy: one small update takes microseconds.
+    """Running mean and population variance of vectors [d], in float64; numpy, for small updates take microseconds.
 
     Starts as mean 0 and variance 1 with the weight of 10⁻⁴ samples, so that the first division is defined.
     """
@@ -33,6 +33,8 @@ class Moments:
     def update(self, x: Array) -> None:
         """Take in a batch [N, d]; the order of batches does not matter."""
         n, before = len(x), self.count
+        if n == 0:
+            return
         self.count = total = before + n
         delta = (x[0] if n == 1 else x.mean(0)) - self.mean
         squares = self.var * before + delta * delta * (before * n / total)
