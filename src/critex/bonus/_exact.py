@@ -18,7 +18,7 @@ row t after the t − 1 before it. All of them fall out of one factorisation, as
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -77,9 +77,10 @@ class ExactForm(Arrays):
         self._limit = max(WAITING, self.dim)  # rows at which a memory becomes primal
         self._room = self._rows.shape[1]
         # Fortran order, as BLAS wants it; lists, because indexing an array costs as much as a small product.
-        self._rows_t = [rows.T for rows in self._rows]
-        self._inverse_t = [inverse.T for inverse in self._inverse]
-        self._outer_t = [outer.T for outer in self._outer]
+        self._each_rows = list(self._rows)
+        self._each_inverse = [inverse.T for inverse in self._inverse]
+        self._each_outer = [outer.T for outer in self._outer]
+        self._largest = np.finfo(np.float64).max * min(1.0, self.ridge)  # of a ‖φ‖² with a finite bonus
         self._primal = [bool(flag) for flag in self._counts[:, PRIMAL]]
         self._roots: dict[int, Array] = {}  # Cholesky factors of λI + outer, made when first needed
 
@@ -97,37 +98,41 @@ class ExactForm(Arrays):
 
     # Single rows.
 
-    def step(self, i: int, phi: Array, mass: float) -> float:
-        """φᵀA⁻¹φ of one row [d] with ‖φ‖² = mass, then A ← A + φφᵀ."""
+    def step(self, i: int, phi: NDArray[Any]) -> float:
+        """φᵀA⁻¹φ of one row [d], then A ← A + φφᵀ. NaN, and nothing has changed, if φ is not finite."""
         k = self._counts.item(i, ROWS)
         if k >= self._room:
             self._grow(k + 1)
+        row = self._each_rows[i][k]  # the next row, no part of the memory before it is counted
+        row[:] = phi
+        mass = row.dot(row).item()
+        if not mass <= self._largest:
+            return math.nan
         if self._primal[i]:
-            inverse = self._inverse_t[i]
-            u = dsymv(1.0, inverse, phi, lower=1)
-            bonus = phi.dot(u).item()
+            inverse = self._each_inverse[i]
+            u = dsymv(1.0, inverse, row, lower=1)
+            bonus = row.dot(u).item()
             if bonus < 0.0:
-                return self._clamp(i, phi, mass)
+                return self._clamp(i, row)
             dsyr(-1.0 / (1.0 + bonus), u, lower=1, a=inverse, overwrite_a=1)
         else:
             bonus = mass / self.ridge
             end = k * (k + 1) // 2 + k
             if k:
-                c = dgemv(1.0 / self.ridge, self._rows_t[i][:, :k], phi, trans=1)
+                c = dgemv(1.0 / self.ridge, self._each_rows[i][:k].T, row, trans=1)
                 w = dtpsv(k, self._factor[i], c, trans=1, overwrite_x=1)
                 bonus -= w.dot(w).item()
                 if bonus < 0.0:
-                    return self._clamp(i, phi, mass)
+                    return self._clamp(i, row)
                 self._factor[i, end - k : end] = w
             self._factor[i, end] = math.sqrt(1.0 + bonus)
-        self._rows[i, k] = phi
         self._mass[i] += mass
         self._counts[i, ROWS] = k + 1
         if k + 1 >= WAITING and (self._primal[i] or k + 1 >= self._limit):
             self._fold(i)
         return bonus
 
-    def _clamp(self, i: int, phi: Array, mass: float) -> float:
+    def _clamp(self, i: int, phi: Array) -> float:
         """A bonus that round-off has made negative is zero. It is counted, and A⁻¹ is computed anew."""
         self._counts[i, CLAMPED] += 1
         self.add(i, np.outer(phi, phi), counted=True)
@@ -139,7 +144,7 @@ class ExactForm(Arrays):
         most = int(k.max())
         # Together, the memories cost as much as the longest of them.
         if self.memories == 1 or most == 0 or any(self._primal) or k.sum() < 0.75 * most * self.memories:
-            return np.array([self.step(i, phi[i], m) for i, m in enumerate(mass.tolist())])
+            return np.array([self.step(i, row) for i, row in enumerate(phi)])
         if most >= self._room:
             self._grow(most + 1)
         w = np.matmul(self._rows[:, :most], phi[:, :, None])[:, :, 0]
@@ -150,7 +155,7 @@ class ExactForm(Arrays):
                 dtpsv(n, self._factor[i], w[i], trans=1, overwrite_x=1)
         bonus = mass / self.ridge - np.einsum("mk,mk->m", w, w)
         if bonus.min() < 0.0:
-            return np.array([self.step(i, phi[i], m) for i, m in enumerate(mass.tolist())])
+            return np.array([self.step(i, row) for i, row in enumerate(phi)])
         roots = np.sqrt(1.0 + bonus)
         for i, n in enumerate(k.tolist()):
             end = n * (n + 1) // 2 + n
@@ -205,11 +210,11 @@ class ExactForm(Arrays):
         bonus -= np.einsum("ij,ij->i", lower, lower)
         np.fill_diagonal(lower, roots)
         if failed or bonus.min() < 0.0:  # too much round-off for a block; single rows can be clamped
-            return np.array([self.step(i, row, m) for row, m in zip(phi, mass.tolist(), strict=True)])
+            return np.array([self.step(i, row) for row in phi])
         self._mass[i] += mass.sum()
         if self._primal[i]:
             v = dtrsm(1.0, lower.T, u.T, side=1)  # A⁻¹ ← A⁻¹ − VᵀV with V = L⁻¹ΦA⁻¹
-            dsyrk(-1.0, v, 1.0, self._inverse_t[i], lower=1, overwrite_c=1)
+            dsyrk(-1.0, v, 1.0, self._each_inverse[i], lower=1, overwrite_c=1)
             self._add_to_outer(i, phi)
         else:
             self._append(i, phi, w, lower)
@@ -218,7 +223,7 @@ class ExactForm(Arrays):
     def _against(self, i: int, phi: Array) -> tuple[Array, Array]:
         """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ, no w. Dual: u = φ/λ."""
         if self._primal[i]:
-            return dsymm(1.0, self._inverse_t[i], phi.T, lower=1).T, np.empty((len(phi), 0))
+            return dsymm(1.0, self._each_inverse[i], phi.T, lower=1).T, np.empty((len(phi), 0))
         u = phi / self.ridge
         w = self._seen(i) @ u.T  # [k, n]
         return u, dtrsm(1.0, self._upper(i), w, trans_a=1).T if w.size else w.T
@@ -275,7 +280,7 @@ class ExactForm(Arrays):
         self._counts[i, SINCE], self._counts[i, PRIMAL], self._primal[i] = 0, 1, True
 
     def _add_to_outer(self, i: int, phi: Array) -> None:
-        dsyrk(1.0, phi.T, 1.0, self._outer_t[i], lower=1, overwrite_c=1)
+        dsyrk(1.0, phi.T, 1.0, self._each_outer[i], lower=1, overwrite_c=1)
         self._roots.pop(i, None)
         self._counts[i, SINCE] += len(phi)
         # A new inverse is d³, so at most one in 8d rows: it never costs more than the updates themselves.
@@ -286,11 +291,11 @@ class ExactForm(Arrays):
 
     def _drift(self, i: int, phi: Array) -> float:
         """The relative error of φᵀA⁻¹φ to first order, |uᵀ(Au − φ)| / φᵀu with u = A⁻¹φ."""
-        u = dsymv(1.0, self._inverse_t[i], phi, lower=1)
+        u = dsymv(1.0, self._each_inverse[i], phi, lower=1)
         bonus = float(phi.dot(u))
         if bonus <= 0.0:
             return math.inf if phi.any() else 0.0
-        residual = dsymv(1.0, self._outer_t[i], u, lower=1) + self.ridge * u - phi
+        residual = dsymv(1.0, self._each_outer[i], u, lower=1) + self.ridge * u - phi
         return abs(float(u.dot(residual))) / bonus
 
     def _cholesky(self, outer: Array) -> Array | None:
@@ -314,7 +319,7 @@ class ExactForm(Arrays):
 
     def total(self, i: int) -> Array:
         """Σφφᵀ [d, d], symmetric to the bit."""
-        outer = self._outer_t[i].copy(order="F") if self._primal[i] else np.zeros((self.dim, self.dim), order="F")
+        outer = self._each_outer[i].copy(order="F") if self._primal[i] else np.zeros((self.dim, self.dim), order="F")
         phi = self._seen(i)
         return mirrored(dsyrk(1.0, phi.T, 1.0, outer, lower=1, overwrite_c=1).T if len(phi) else outer.T)
 
@@ -333,7 +338,7 @@ class ExactForm(Arrays):
             if i not in self._roots:
                 self._roots[i] = cast(Array, self._cholesky(self._outer[i]))
             y = self._roots[i] @ z[: self.dim] + z[self.dim :] @ phi
-            return cast(Array, dsymv(1.0, self._inverse_t[i], y, lower=1))
+            return cast(Array, dsymv(1.0, self._each_inverse[i], y, lower=1))
         y = math.sqrt(self.ridge) * z[: self.dim] + z[self.dim :] @ phi
         if len(phi):
             w = dtpsv(len(phi), self._factor[i], phi @ y / self.ridge, trans=1)

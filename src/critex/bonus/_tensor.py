@@ -36,7 +36,7 @@ class TensorForm(nn.Module):
         )  # rows since A⁻¹ was exact, clamped bonuses
         self._roots: dict[int, Tensor] = {}  # Cholesky factors of A, kept while A stays
 
-    def step(self, i: int, phi: Tensor, mass: float) -> Tensor:
+    def step(self, i: int, phi: Tensor) -> Tensor:
         """φᵀA⁻¹φ of one row [d], then A ← A + φφᵀ."""
         return self._step(slice(i, i + 1), phi[None])[0]
 
@@ -62,8 +62,7 @@ class TensorForm(nn.Module):
     def extend(self, i: int, phi: Tensor, mass: Tensor) -> Tensor:
         """What `step` gives row after row: [n, d], ‖φ‖² [n] → [n]."""
         if phi.dtype != torch.float64:
-            rows = zip(phi, mass.tolist(), strict=True)
-            return torch.stack([self.step(i, row, m) for row, m in rows]) if len(phi) else mass.clone()
+            return torch.stack([self.step(i, row) for row in phi]) if len(phi) else mass.clone()
         blocks = zip(phi.split(BLOCK), mass.split(BLOCK), strict=True)
         return torch.cat([self._extend_block(i, rows, m) for rows, m in blocks])
 
@@ -75,7 +74,7 @@ class TensorForm(nn.Module):
             kernel + torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
         )
         if failed:  # round-off made it indefinite: go by single rows, each of which is clamped
-            return torch.stack([self.step(i, row, m) for row, m in zip(phi, mass.tolist(), strict=True)])
+            return torch.stack([self.step(i, row) for row in phi])
         bonus = kernel.diagonal() - lower.tril(-1).square().sum(-1)
         v = torch.linalg.solve_triangular(lower, u, upper=False)
         self.inverse[i] -= symmetric(v.T @ v)

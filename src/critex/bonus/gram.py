@@ -118,7 +118,7 @@ class Gram(nn.Module):
                 raise ValueError(f"phi must have one row per memory, {wanted}, got {list(rows.shape)}")
             bonus = self._out(form.step_all(rows, mass))
         elif len(rows) == 1:
-            bonus = self._out([form.step(0, rows[0], mass.item())])
+            bonus = self._out([form.step(0, rows[0])])
         elif simultaneous:
             bonus = self._out(form.quadratic(0, rows))
             form.extend(0, rows, mass)
@@ -131,14 +131,12 @@ class Gram(nn.Module):
         """The commonest call, one row on the CPU, with as little around the linear algebra as can be; None: not that."""
         if not self._exact or phi.requires_grad or not phi.is_cpu:
             return None
-        row = phi.numpy().reshape(-1).astype(np.float64)
-        mass = row.dot(row).item()
-        if not mass < self._mass_limit:  # NaN, infinite, or worth a warning
+        bonus = self._form[0].step(0, phi.numpy())
+        if bonus != bonus:
             return None
+        self._check_accuracy()
         out = np.empty(1)
-        out[0] = self._form[0].step(0, row, mass)
-        if self._form[0].heaviest() > self._mass_limit:
-            self._check_accuracy()
+        out[0] = bonus
         return torch.from_numpy(out)
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
