@@ -140,7 +140,7 @@ def test_the_broken_is_named_and_the_rest_reported(make_run: MakeRun, tmp_path: 
     good = make_run("good", [1, 2], seed=0)
     torn = make_run("torn", [1, 3], seed=1)
     with (torn / "metrics.jsonl").open("a") as file:
-        file.write('[1]\n{"kind": "episode", "step": 30, "return": "high"}\n{"kind": "ep')
+        file.write('[1}\n{"kind": "episode", "step": 30, "return": "high"}\n{"kind": "ep')
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     alien = tmp_path / "alien"
@@ -161,7 +161,7 @@ def test_the_broken_is_named_and_the_rest_reported(make_run: MakeRun, tmp_path: 
     result = write_report(paths, tmp_path / "report")
     assert [score.seeds for score in result.scores] == [[0, 1, 5, 6]]
     assert result.problems == [
-        f"{torn}/metrics.jsonl, line 3 is broken: it is no JSON object (and 2 more such lines); read without",
+        f"{torn}/metrics.jsonl, line 3 is broken: it is no JSON (and 2 more such lines); read without",
         f"{foreign} is not a run directory: it has no config.toml; left out",
         f"{alien}/config.toml names no algorithm, env and seed: it is not a run of critex; left out",
         f"cannot read {garbled}/config.toml: Invalid value (at line 1, column 12); left out",

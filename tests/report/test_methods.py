@@ -57,6 +57,11 @@ def test_numbers_flags_and_none_are_named() -> None:
 
 def test_an_option_that_only_one_version_knows() -> None:
     assert labels(run(), run(new=3)) == [("dqn (new=—)", [0]), ("dqn (new=3)", [0])]
+    assert labels(run(0), run(1, new=None)) == [("dqn", [0, 1])]
+
+
+def test_baselines_come_first() -> None:
+    assert [label for label, _ in labels(run(explorer="cae"), run())] == ["dqn", "dqn+cae"]
 
 
 def test_environments_stay_apart() -> None:

@@ -54,10 +54,11 @@ def final_score_of(method: Method) -> FinalScore:
 
 
 def group(runs: Sequence[RunData], problems: list[str]) -> list[Method]:
-    """The methods in these runs, environment by environment, in the order they were given."""
+    """The methods in these runs, environment by environment, those without explorer first."""
     groups: dict[tuple[str, str], dict[int, RunData]] = {}
     for run in runs:
-        key = (run.env, repr(sorted(_config(run).items())))
+        options = sorted((name, value) for name, value in _config(run).items() if value is not None)
+        key = (run.env, repr(options))
         first = groups.setdefault(key, {}).setdefault(run.seed, run)
         if first is not run:
             problems.append(f"{run.path} repeats seed {run.seed} of {first.path}; left out")
@@ -65,6 +66,7 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[Method]:
     methods: list[Method] = []
     for env in envs:
         members = [by_seed for (e, _), by_seed in groups.items() if e == env]
+        members.sort(key=lambda by_seed: _explorer(next(iter(by_seed.values()))) != "none")  # baselines first
         heads = [next(iter(by_seed.values())) for by_seed in members]
         for label, head, by_seed in zip(_labels(heads), heads, members, strict=True):
             methods.append(Method(env, label, _config(head), tuple(by_seed[s] for s in sorted(by_seed))))
@@ -72,14 +74,21 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[Method]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the options that are not the same in all configs."""
+    """Names of the options that are not the same in all configs.
+
+    An option that is missing, as in a run older than the option, is the same as one that is None.
+    """
     names = dict.fromkeys(name for config in configs for name in config)
     return [n for n in names if any(_get(c, n) != _get(configs[0], n) for c in configs)]
 
 
-def _get(config: Mapping[str, Any], name: str) -> tuple[str, Any]:
-    value = config.get(name, ABSENT)
-    return type(value).__name__, value  # 1, 1.0 and True are different things to write into a config
+def _get(config: Mapping[str, Any], name: str) -> tuple[type, Any]:
+    value = config.get(name)
+    return type(value), value  # 1, 1.0 and True are different things to write into a config
+
+
+def _explorer(run: RunData) -> str:
+    return str(run.config.get("explorer", "none"))
 
 
 def shown(value: Any) -> str:
@@ -95,7 +104,7 @@ def _labels(runs: Sequence[RunData]) -> list[str]:
     """`dqn`, `dqn+cae`; where two have the same name, `dqn+cae (thompson)` or `dqn+cae (alpha=0.3)`."""
 
     def base(run: RunData) -> str:
-        explorer = run.config.get("explorer", "none")
+        explorer = _explorer(run)
         return run.algorithm if explorer == "none" else f"{run.algorithm}+{explorer}"
 
     labels = []

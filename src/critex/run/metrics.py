@@ -107,7 +107,8 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
         try:
             line = _checked(json.loads(data))
         except ValueError as error:
-            problem = f"{path}, line {number} is broken: {error}"
+            no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+            problem = f"{path}, line {number} is broken: {'it is no JSON' if no_json else error}"
             if broken is None:
                 raise UserError(problem) from error
             broken.append(problem)
