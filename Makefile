@@ -20,7 +20,7 @@ help: ## this list
 setup: $(VENV)/.dev ## make .venv with all that test and check need
 	@echo "==> $(VENV) is ready: source $(BIN)/activate"
 
-demo: $(VENV)/.demo ## see the bonus at work, in a minute
+demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the difference
 	@$(BIN)/critex demo
 
 test: $(VENV)/.dev ## run the tests
@@ -53,7 +53,7 @@ docs: $(VENV)/.docs ## build the documentation into site/
 docs-serve: $(VENV)/.docs ## documentation at localhost:8000, rebuilt as you write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-clean: ## remove .venv, caches and built files (never runs/)
+clean: ## remove .venv, caches and built files (never your runs)
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
