@@ -32,7 +32,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(
         display.update(100 * second, 100.0, 0.5, math.nan)
     display.close()
     assert capsys.readouterr().out.splitlines() == [
-        f"a: step {step:,} of 20,000 · 100 steps/s · return 0.5 (last 100 episodes) · bonus nan · ETA {eta}"
+        f"a: step {step:,} of 20,000 · 100 steps/s · return 0.5 (last 100 episodes) · bonus – · ETA {eta}"
         for step, eta in ((1000, "3:10"), (2000, "3:00"), (2400, "2:56"))
     ]
 

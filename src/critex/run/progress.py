@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -57,7 +57,7 @@ class Lines:
         eta = _clock((self._total - step) / sps) if sps > 0 else "?"
         self._last = (
             f"{self._name}: step {step:,} of {self._total:,} · {sps:,.0f} steps/s"
-            f" · return {mean_return:.4g} (last {EPISODES} episodes) · bonus {bonus:.3g} · ETA {eta}"
+            f" · return {_number(mean_return)} (last {EPISODES} episodes) · bonus {_number(bonus)} · ETA {eta}"
         )
         if time.perf_counter() >= self._next:
             self._print()
@@ -79,32 +79,36 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        numbers = (
-            "{task.fields[sps]:,.0f} steps/s · return {task.fields[ret]:.4g} (last " + str(EPISODES) + ")"
-        )
+        numbers = "{task.fields[sps]:,.0f} steps/s · return {task.fields[ret]} (last " + str(EPISODES) + ")"
         self._progress: RichProgress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            TextColumn(numbers + " · bonus {task.fields[bonus]:.3g} · ETA {task.fields[eta]}"),
+            TextColumn(numbers + " · bonus {task.fields[bonus]} · ETA {task.fields[eta]}"),
             console=Console(file=sys.stdout),
             auto_refresh=False,
         )
         self._total = total
         self._task: TaskID = self._progress.add_task(
-            name, total=total, completed=start, sps=0.0, ret=math.nan, bonus=math.nan, eta="?"
+            name, total=total, completed=start, sps=0.0, ret="–", bonus="–", eta="?"
         )
         self._progress.start()
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
         """Draw the bar anew."""
         eta = _clock((self._total - step) / sps) if sps > 0 else "?"
-        self._progress.update(self._task, completed=step, sps=sps, ret=mean_return, bonus=bonus, eta=eta)
+        shown: Any = {"sps": sps, "ret": _number(mean_return), "bonus": _number(bonus), "eta": eta}
+        self._progress.update(self._task, completed=step, **shown)
         self._progress.refresh()
 
     def close(self) -> None:
         """Leave the last state of the bar standing."""
         self._progress.stop()
+
+
+def _number(value: float) -> str:
+    """Four digits, or a dash for what is not known."""
+    return "–" if math.isnan(value) else f"{value:.4g}"
 
 
 def _clock(seconds: float) -> str:
