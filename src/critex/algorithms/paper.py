@@ -1,0 +1,40 @@
+"""What the paper's MuJoCo runs used for each task, from paper.toml, for `--preset paper`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from critex.envs import FAMILIES
+from critex.errors import UserError
+
+MILLION = 1_000_000
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads((files("critex.algorithms") / "paper.toml").read_text("utf-8"))
+
+
+def paper_settings(algorithm: str, env_id: str) -> dict[str, Any]:
+    """The options `alpha` and `steps` of the paper's run, and `env_kwargs` where the task needs some.
+
+    Empty where the paper has no MuJoCo runs: for other algorithms, and for other families of environments. A
+    MuJoCo task that the paper does not have is an error: it has no α to take.
+    """
+    table = _table()
+    if algorithm not in table["alpha"] or not re.fullmatch(FAMILIES["mujoco"].pattern, env_id):
+        return {}
+    task, _, version = env_id.rpartition("-")
+    if task not in table["tasks"] or version not in table["versions"]:
+        known = ", ".join(f"{name}-{v}" for v in table["versions"] for name in table["tasks"])
+        raise UserError(f"the paper gives no α for {env_id}; --preset paper knows {known}")
+    settings = {"alpha": table["alpha"][algorithm][task], "steps": table["steps"].get(task, MILLION)}
+    if algorithm == "dsac":
+        settings["steps"] = 10_000 + 20 * table["iterations"].get(task, MILLION)
+    if kwargs := table["env_kwargs"].get(algorithm, {}).get(env_id):
+        settings["env_kwargs"] = dict(kwargs)
+    return settings
