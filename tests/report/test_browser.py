@@ -65,13 +65,13 @@ def test_the_page_works(index: Path, width: int) -> None:
     assert seen["charts"] == [["return", 3], ["evaluation", 3], ["bonus", 2], ["bonus_raw", 2]]
     assert seen["focus"]
     assert seen["home"][0] == "0"
-    assert seen["home"][1].startswith("step 12; dqn -0.0")  # 2,400 steps in 200 bins
+    assert seen["home"][1].startswith("step 24; dqn -0.0")  # 2,400 steps in 100 bins
     assert seen["right"] == "1"
-    assert seen["end"][0] == seen["end"][1] == "199"
+    assert seen["end"][0] == seen["end"][1] == "99"
     assert seen["end"][2].startswith("step 2,400; dqn -0.0")
     assert "dqn+cae (ucb) 0.98" in seen["end"][2]
     assert "(n=3)" in seen["end"][2]
-    assert seen["hover"] == "at step 12"
+    assert seen["hover"] == "at step 24"
     assert seen["hidden"] == ["false", 2]
     assert seen["shown"] == ["true", 3]
     assert (seen["seeds"], seen["noSeeds"]) == (9, 0)

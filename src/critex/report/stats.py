@@ -14,7 +14,7 @@ from scipy import stats
 Floats = NDArray[np.float64]
 
 LAST_EPISODES = 100
-GRID_POINTS = 200
+GRID_POINTS = 100
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@
 
       plot.replaceChildren();
       const svg = add(plot, "svg", { width, height, "aria-hidden": "true" });
-      for (const t of ticks(low, high, 5)) {
+      for (const t of ticks(low, high, width < 520 ? 5 : 7)) {
         if (log && t !== Math.round(t) && high - low > 1) continue;
         add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: py(t), y2: py(t) });
         add(svg, "text", { x: left - 6, y: py(t) + 4, "text-anchor": "end" }, tick(log ? 10 ** t : t));
