@@ -60,7 +60,7 @@ def write_run(
             index = step // 10
             run.episodes([Episode(returns[index])])
             if index < len(bonus_means):
-                run.log({"bonus": bonus_means[index], "bonus_raw": 0.5 * bonus_means[index], "loss": 1.0})
+                run.log({"bonus": bonus_means[index], "bonus_raw": bonus_means[index] ** 2, "loss": 1.0})
             if index < len(evaluations):
                 value = evaluations[index]
                 run._log.write("eval", run.step, {"return": value, "returns": [value], "lengths": [10]})

@@ -61,7 +61,7 @@ ABOUT = {
     "bonus_raw": (
         "Raw bonus over time",
         "raw bonus",
-        "The same before scaling: it falls as the critic's features become familiar.",
+        "The same before it is divided by its running standard deviation.",
     ),
 }
 
