@@ -119,3 +119,19 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
     atomic_write(tmp_path / "file", b"written in many ", b"small pieces")
     assert (tmp_path / "file").read_bytes() == b"written in many small pieces"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_full_disk_under_torch_save_is_understood(size: int) -> None:
+    path = Path("/dev/full")
+    with (
+        pytest.raises(
+            UserError, match=r"no space left to write /dev/full \(No space left on device\); free some"
+        ),
+        disk_errors(path),
+        path.open("wb") as file,
+    ):
+        torch.save(torch.zeros(size), file)
+    with pytest.raises(RuntimeError, match="something else"), disk_errors(path):
+        raise RuntimeError("something else")

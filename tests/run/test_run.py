@@ -367,20 +367,21 @@ def test_disk_full_while_logging(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kilobytes", [5, 14]
-)  # a chunk of the replay, the metrics or a checkpoint cannot be written
-def test_a_file_that_cannot_grow_stops_the_run_and_nothing_is_lost(tmp_path: Path, kilobytes: int) -> None:
-    toy.create(tmp_path / "whole", steps=1200)
+    ("options", "culprit"),
+    [({"chunk": 400}, "checkpoints"), ({"chunk": 20, "log_every": 2}, "metrics.jsonl")],
+)
+def test_a_file_that_cannot_grow_stops_the_run_and_nothing_is_lost(
+    tmp_path: Path, options: dict[str, int], culprit: str
+) -> None:
+    toy.create(tmp_path / "whole", steps=900, **options)
     path = tmp_path / "a"
-    command = (
-        f"ulimit -f {kilobytes}; exec {sys.executable} {toy.__file__} create {path} steps=1200 chunk=200"
-    )
+    arguments = " ".join(f"{name}={value}" for name, value in options.items())
+    command = f"ulimit -f 40; exec {sys.executable} {toy.__file__} create {path} steps=900 {arguments}"  # 40 kB a file
     stopped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert stopped.returncode == 2, stopped.stderr
-    *_, message = stopped.stderr.splitlines()
-    assert message.startswith(f"no space left to write {path}/")
-    assert message.endswith(
-        f"(File too large); free some, then go on from the last checkpoint with: critex resume {path}"
+    assert stopped.stderr == (
+        f"no space left to write {path}/{culprit} (File too large); free some, "
+        f"then go on from the last checkpoint with: critex resume {path}\n"
     )
     toy.resume(path)
     assert lines(path) == lines(tmp_path / "whole")
