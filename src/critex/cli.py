@@ -1,4 +1,4 @@
-"""The command line: `critex train | resume | eval | doctor`."""
+"""The command line: `critex train | resume | eval | report | demo | doctor`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import field, fields, make_dataclass
 from functools import partial
@@ -179,10 +179,65 @@ def doctor(args: list[str]) -> None:
     report()
 
 
+def report(args: list[str]) -> None:
+    """Compare runs on one page: critex report DIR DIR … --out report."""
+
+    def options(runs: tuple[Path, ...], /, out: Path = Path("report")) -> tuple[tuple[Path, ...], Path]:
+        """Write one self-contained page with learning curves, final scores, costs and configs of these runs.
+
+        Args:
+            runs: directories of runs; those that differ only in the seed are one method
+            out: directory of the report; its index.html is the page
+        """
+        return runs, out
+
+    runs, out = parse(options, f"{PROG} report", args)
+    _report(runs, out)
+
+
+def _report(runs: Sequence[Path], out: Path) -> None:
+    from rich.console import Console
+
+    from critex.report import score_table, write_report
+
+    result = write_report(list(runs), out)
+    for problem in result.problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    Console().print(score_table(result.scores))
+    print(f"report: {result.index}")
+
+
+def demo(args: list[str]) -> None:
+    """See exploration happen: DQN with and without CAE on DeepSea, and a report."""
+    from critex.demo import demo_jobs
+    from critex.suite import launch
+
+    def options(out: Path = Path("demo"), seeds: int = 3, jobs: int = 2) -> tuple[Path, int, int]:
+        """Train DQN with and without CAE on a DeepSea where ε-greedy fails, and write a report.
+
+        Args:
+            out: directory of the demo; called again, finished runs are kept and interrupted ones go on
+            seeds: runs of each method
+            jobs: runs side by side, one thread each
+        """
+        return out, seeds, jobs
+
+    out, seeds, parallel = parse(options, f"{PROG} demo", args)
+    if seeds < 1 or parallel < 1:
+        raise UserError("--seeds and --jobs must be at least 1")
+    runs = demo_jobs(out, range(1, seeds + 1))
+    failures = launch(runs, parallel, "demo")
+    if failures:
+        raise UserError("; ".join(map(str, failures)))
+    _report([job.out for job in runs], out / "report")
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "resume": resume,
     "eval": evaluate,
+    "report": report,
+    "demo": demo,
     "doctor": doctor,
 }
 

@@ -200,3 +200,10 @@ def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path) -> None:
     assert kills, "the run was over before the first kill"
     assert metrics(killed) == metrics(whole), f"random seed {seed}"
     assert json.loads((killed / "card.json").read_text())["parameters_added"] > 0
+
+
+def test_stops_when_an_evaluation_is_good_enough(train: Callable[..., Path]) -> None:
+    options = LEARNING | {"env": "DeepSea-4-v0", "steps": 100_000, "learning_starts": 64, "eval_every": 40}
+    run = train("dqn", eval_episodes=1, stop_return=0.9, epsilon_end=0.5, **options)
+    lines = metrics(run)
+    assert lines[-1]["kind"] == "eval" and lines[-1]["return"] >= 0.9 and lines[-1]["step"] < 100_000

@@ -179,6 +179,7 @@ def train(cfg: Config, run: Run) -> None:
         transition.bonus = explorer.bonus(transition)  # CAE   scaled β; then A ← A + φφᵀ
         replay.add(transition)
         run.episodes(envs.pop_episodes())
+        run.visits(transition)
 
         after = step + cfg.num_envs
         if after >= cfg.learning_starts:

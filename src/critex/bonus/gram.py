@@ -57,6 +57,7 @@ class Gram(nn.Module):
         if not (isinstance(ridge, int | float | np.floating) and ridge > 0 and math.isfinite(ridge)):
             raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}")
         self.dim, self.ridge, self.memories = int(dim), float(ridge), int(memories)
+        self._results: list[tuple[Tensor, NDArray[np.float64]]] = []
         self._make(dtype, torch.device(device))
 
     def _make(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -64,6 +65,7 @@ class Gram(nn.Module):
             raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
         self.dtype, self.device = dtype, device
         self._exact = dtype == torch.float64 and device.type == "cpu"
+        self._lean, self._one_row = self._exact and self.memories == 1, (1, self.dim)
         # A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3.
         self._mass_limit = (1e-5 / torch.finfo(dtype).eps - 1.0) * self.ridge
         size = (self.dim, self.ridge, self.memories)
@@ -104,7 +106,7 @@ class Gram(nn.Module):
         With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
         where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
         """
-        if memory is None and self.memories == 1 and type(phi) is Tensor and phi.shape == (1, self.dim):
+        if memory is None and self._lean and type(phi) is Tensor:
             bonus = self._observe_one(phi)
             if bonus is not None:
                 return bonus
@@ -129,15 +131,24 @@ class Gram(nn.Module):
 
     def _observe_one(self, phi: Tensor) -> Tensor | None:
         """The commonest call, one row on the CPU, with as little around the linear algebra as can be; None: not that."""
-        if not self._exact or phi.requires_grad or not phi.is_cpu:
+        try:
+            row = phi.numpy()
+        except (RuntimeError, TypeError):  # with a gradient, elsewhere, or of a type that numpy does not have
             return None
-        bonus = self._form[0].step(0, phi.numpy())
-        if bonus != bonus:
+        if row.shape != self._one_row:
             return None
-        self._check_accuracy()
-        out = np.empty(1)
-        out[0] = bonus
-        return torch.from_numpy(out)
+        form = self._form[0]
+        bonus = form.step(0, row)
+        if bonus != bonus:  # NaN: refused
+            return None
+        if form.heaviest() > self._mass_limit:
+            self._check_accuracy()
+        if not self._results:  # to make one tensor costs as much as a small product, so they are made many at a time
+            values = torch.empty(64, 1, dtype=torch.float64)
+            self._results.extend(zip(values.unbind(), values.numpy(), strict=True))
+        out, value = self._results.pop()
+        value[0] = bonus
+        return out
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
@@ -145,7 +156,7 @@ class Gram(nn.Module):
         for i in np.unique(index):
             chosen = np.flatnonzero(index == i)
             if len(chosen) == 1:
-                after[chosen] = self.form.step(int(i), rows[chosen[0]], mass[chosen[0]].item())
+                after[chosen] = self.form.step(int(i), rows[chosen[0]])
             else:
                 after[chosen] = self._out(self.form.extend(int(i), rows[chosen], mass[chosen]))
         self._check_accuracy()
@@ -277,14 +288,9 @@ class Gram(nn.Module):
             raise ValueError(f"phi must have shape [{wanted}, {self.dim}], got {list(rows.shape)}")
         if self._exact:
             if isinstance(rows, Tensor):
-                rows = (rows if rows.is_cpu else rows.cpu()).numpy()
-            if rows.dtype != np.float64 or not rows.flags.c_contiguous:
-                rows = rows.astype(np.float64, order="C")
-            if rows.size == self.dim:  # one row; the general product costs more than all the checks
-                mass = rows.reshape(-1)
-                mass = np.asarray(mass.dot(mass)).reshape(rows.shape[:-1])
-            else:
-                mass = np.einsum("...d,...d->...", rows, rows)
+                rows = rows.to("cpu", torch.float64).numpy()
+            rows = np.ascontiguousarray(rows, dtype=np.float64)
+            mass = np.einsum("...d,...d->...", rows, rows)
         else:
             rows = torch.as_tensor(rows).to(self.device, self.dtype)
             mass = rows.square().sum(-1)

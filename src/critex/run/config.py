@@ -38,6 +38,9 @@ class RunConfig:
     eval_episodes: int = 10
     """Episodes of one evaluation."""
 
+    stop_return: float | None = None
+    """End the run as soon as an evaluation's mean return reaches this."""
+
     checkpoint_every: int = 10_000
     """Environment steps from one checkpoint to the next; 0: by the clock alone."""
 

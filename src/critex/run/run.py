@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,11 +14,12 @@ from typing import Any, Self
 
 import torch
 
+from critex.data import Transition
 from critex.errors import UserError
 from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
 from critex.run.config import RunConfig, check, to_dict
 from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
-from critex.run.files import Lock, disk_errors, notice, sync_directory
+from critex.run.files import Lock, atomic_write, disk_errors, notice, sync_directory
 from critex.run.interrupt import Interrupted, StopSignals
 from critex.run.logbook import Logbook, next_multiple
 from critex.run.progress import Display, Silent, make_display
@@ -29,6 +32,7 @@ from critex.run.seeding import (
     seed_everything,
     set_rng_state,
 )
+from critex.run.visits import VISITS, Visits
 
 TICK = 0.5
 """Seconds between two looks at what goes by the clock: lines to the file, the display, timed checkpoints."""
@@ -66,6 +70,8 @@ class Run:
         self._rng: dict[str, Any] | None = None  # to be restored when the loop begins
         self._signals = StopSignals()
         self._display: Display = Silent()
+        self._visits = Visits()
+        self._solved = False  # an evaluation reached stop_return
         self._next_eval = options.eval_every or sys.maxsize
         self._next_checkpoint = options.checkpoint_every or sys.maxsize
         self._next_tick = 0.0
@@ -139,6 +145,8 @@ class Run:
         self._show(time.perf_counter())
         self.checkpoint()
         with disk_errors(self.path, self._hint):
+            if table := self._visits.table():
+                atomic_write(self.path / VISITS, json.dumps(table).encode())
             write_card(self.path, card or {}, self.step, self._log.seconds(), str(self.device))
         self.close()
 
@@ -160,6 +168,8 @@ class Run:
     ) -> None:
         with contextlib.suppress(*([UserError] if error else [])):  # the first error is the one to report
             self.close()
+        if error and not self._resume and not self._checkpoints.files():
+            shutil.rmtree(self.path)  # refused before it began: leave nothing in the way of the next try
 
     # The loop -----------------------------------------------------------------------------------------------
 
@@ -176,7 +186,7 @@ class Run:
         self._begin(total)
         signals, clock = self._signals, time.perf_counter
         try:
-            while self.step < total:
+            while self.step < total and not self._solved:
                 before = self.step
                 self.step = before + per_iteration
                 yield before
@@ -186,6 +196,7 @@ class Run:
             signals.release()
 
     def _begin(self, total: int) -> None:
+        self._visits.begin(total, self.step)
         with preserved_rng():  # a mirror may draw what it likes
             self._log.open_mirrors(self._config, self.step)
         if self._rng is None:
@@ -243,6 +254,14 @@ class Run:
             seed = derive_seed(self.options.seed, "evaluation", self.step)
             result = evaluate(policy, make_envs, self.options.eval_episodes, seed)
             self._log.write("eval", self.step, result)
+            goal = self.options.stop_return
+            self._solved = goal is not None and result["return"] >= goal
+
+    def visits(self, step: Transition) -> None:
+        """Count the cells that the envs are in, where they report a position; visits.json keeps the counts."""
+        position = step.info.get("position")
+        if position is not None:
+            self._visits.add(position, self.step)
 
     # Checkpoints --------------------------------------------------------------------------------------------
 
@@ -250,7 +269,7 @@ class Run:
         """Write the state of everything: chunks, then metrics, then the one file that refers to both."""
         directory = self._checkpoints.directory
         chunked = {name: part for name, part in self._parts.items() if isinstance(part, ChunkedPart)}
-        with disk_errors(directory, self._hint):
+        with disk_errors(directory, self._hint if self._checkpoints.files() else ""):
             for name, part in chunked.items():
                 (directory / name).mkdir(parents=True, exist_ok=True)
                 part.save_chunks(directory / name)
@@ -266,6 +285,7 @@ class Run:
 
     def _state(self) -> dict[str, Any]:
         run = {"step": self.step, "next_eval": self._next_eval, "next_checkpoint": self._next_checkpoint}
+        run |= {"solved": self._solved, "visits": self._visits.state_dict()}
         parts = {name: part.state_dict() for name, part in self._parts.items()}
         return {"run": run, "log": self._log.state_dict(), "parts": parts, "rng": rng_state()}
 
@@ -291,7 +311,8 @@ class Run:
                     raise Damaged(f"{name}: {error}") from error
         self._log.load_state_dict(state["log"])
         self.step, self._next_eval = state["run"]["step"], state["run"]["next_eval"]
-        self._next_checkpoint = state["run"]["next_checkpoint"]
+        self._next_checkpoint, self._solved = state["run"]["next_checkpoint"], state["run"]["solved"]
+        self._visits.load_state_dict(state["run"]["visits"])
         self._remember(stored)
         self._rng = state["rng"]
         set_rng_state(state["rng"])

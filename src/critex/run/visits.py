@@ -17,11 +17,15 @@ class Visits:
     `snapshots` are (step, counts so far) at even distances over the run.
     """
 
-    def __init__(self, total: int) -> None:
-        self._every = max(total // SNAPSHOTS, 1)
-        self._next = self._every
+    def __init__(self) -> None:
+        self._every = self._next = 1
         self.counts = torch.zeros(0, 0, dtype=torch.int64)
         self.snapshots: list[tuple[int, Tensor]] = []
+
+    def begin(self, total: int, step: int) -> None:
+        """The run is at `step` of `total` env steps."""
+        self._every = max(total // SNAPSHOTS, 1)
+        self._next = (step // self._every + 1) * self._every
 
     def add(self, position: Tensor, step: int) -> None:
         """One more visit of each of these cells; `step` env steps have been taken."""
@@ -34,7 +38,7 @@ class Visits:
             self.counts[: old.shape[0], : old.shape[1]] = old
         self.counts.index_put_((rows, columns), torch.ones_like(rows), accumulate=True)
         if step >= self._next:
-            self._next += self._every
+            self._next = (step // self._every + 1) * self._every
             self.snapshots.append((step, self.counts.clone()))
 
     def table(self) -> dict[str, Any] | None:
@@ -52,10 +56,10 @@ class Visits:
         return {"shape": [rows, columns], "snapshots": shots}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"next": self._next, "counts": self.counts, "snapshots": list(self.snapshots)}
+        return {"counts": self.counts.clone(), "snapshots": list(self.snapshots)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._next, self.counts = state["next"], state["counts"]
+        self.counts = state["counts"].clone()
         self.snapshots = [(int(step), counts) for step, counts in state["snapshots"]]
 
 

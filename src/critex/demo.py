@@ -1,0 +1,44 @@
+"""`critex demo`: see exploration happen. DQN with and without CAE on a DeepSea where ε-greedy fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from critex.suite import Job
+
+SIZE = 16
+EPISODES = 400
+
+# What all three share: the same network, the same budget, the same learner.
+SHARED = (
+    f"--env DeepSea-{SIZE}-v0 --steps {SIZE * EPISODES} --hidden 128 --learning-rate 1e-3 --batch-size 64 "
+    f"--buffer-size 100000 --learning-starts 64 --train-every 1 --target-every 20 --log-every {5 * SIZE} "
+    f"--eval-every {10 * SIZE} --eval-episodes 1 --checkpoint-every 0"
+)
+CAE = (
+    "--explorer cae --bonus-in value --alpha 0.05 --bonus.embedding block --bonus.phi-norm 10 "
+    f"--bonus.rebuild-every {20 * SIZE} --epsilon-start 0 --epsilon-end 0"
+)
+METHODS = {
+    "dqn (ε-greedy)": "--explorer none",
+    "dqn+cae (UCB)": f"{CAE} --bonus.strategy ucb",
+    "dqn+cae (Thompson)": f"{CAE} --bonus.strategy thompson",
+}
+
+
+def demo_jobs(out: Path, seeds: Sequence[int]) -> list[Job]:
+    """One run for each method and seed; the seeds of a method are spread, so that all methods show early."""
+    return [
+        Job(f"{label}, seed {seed}", out / "runs" / f"{slug(label)}-{seed}", train_arguments(flags, seed), SIZE * EPISODES)
+        for seed in seeds
+        for label, flags in METHODS.items()
+    ]
+
+
+def train_arguments(flags: str, seed: int) -> tuple[str, ...]:
+    return ("dqn", *SHARED.split(), *flags.split(), "--seed", str(seed))
+
+
+def slug(label: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in label.replace("ε", "e").lower()).strip("-")
