@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 
 Floats = NDArray[np.float64]
 
