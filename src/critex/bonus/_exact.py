@@ -30,9 +30,9 @@ from ._arrays import Arrays
 
 Array = NDArray[np.float64]
 
-WAITING = 32
+WAITING = 64
 """Rows of a primal memory that wait to be added to A."""
-BLOCK = 128
+BLOCK = 64
 """Rows of a rollout that a primal memory takes at once."""
 DRIFT = 1e-9
 """Relative error of a bonus above which A⁻¹ is computed anew; looked at once in 8d rows."""
@@ -40,9 +40,9 @@ ROWS, SINCE, CLAMPED, PRIMAL = range(4)  # columns of `counts`
 
 
 def mirrored(triangle: Array) -> Array:
-    """The symmetric matrix of which BLAS keeps one triangle (in row order the upper one)."""
-    upper = np.triu(triangle)
-    return upper + np.triu(upper, 1).T
+    """The symmetric matrix of which BLAS keeps one triangle, in row order the lower one."""
+    lower = np.tril(triangle)
+    return lower + np.tril(lower, -1).T
 
 
 class ExactForm(Arrays):
@@ -78,6 +78,7 @@ class ExactForm(Arrays):
         self._room = self._rows.shape[1]
         # Fortran order, as BLAS wants it; lists, because indexing an array costs as much as a small product.
         self._each_rows = list(self._rows)
+        self._each_factor = list(self._factor)
         self._each_inverse = [inverse.T for inverse in self._inverse]
         self._each_outer = [outer.T for outer in self._outer]
         self._largest = np.finfo(np.float64).max * min(1.0, self.ridge)  # of a ‖φ‖² with a finite bonus
@@ -110,17 +111,17 @@ class ExactForm(Arrays):
             return math.nan
         if self._primal[i]:
             inverse = self._each_inverse[i]
-            u = dsymv(1.0, inverse, row, lower=1)
+            u = dsymv(1.0, inverse, row)
             bonus = row.dot(u).item()
             if bonus < 0.0:
                 return self._clamp(i, row)
-            dsyr(-1.0 / (1.0 + bonus), u, lower=1, a=inverse, overwrite_a=1)
+            dsyr(-1.0 / (1.0 + bonus), u, a=inverse, overwrite_a=1)
         else:
             bonus = mass / self.ridge
             end = k * (k + 1) // 2 + k
             if k:
                 c = dgemv(1.0 / self.ridge, self._each_rows[i][:k].T, row, trans=1)
-                w = dtpsv(k, self._factor[i], c, trans=1, overwrite_x=1)
+                w = dtpsv(k, self._each_factor[i], c, trans=1, overwrite_x=1)
                 bonus -= w.dot(w).item()
                 if bonus < 0.0:
                     return self._clamp(i, row)
@@ -143,25 +144,24 @@ class ExactForm(Arrays):
         k = self._counts[:, ROWS]
         most = int(k.max())
         # Together, the memories cost as much as the longest of them.
-        if self.memories == 1 or most == 0 or any(self._primal) or k.sum() < 0.75 * most * self.memories:
+        if self.memories == 1 or k.min() == 0 or any(self._primal) or k.sum() < 0.75 * most * self.memories:
             return np.array([self.step(i, row) for i, row in enumerate(phi)])
         if most >= self._room:
             self._grow(most + 1)
         w = np.matmul(self._rows[:, :most], phi[:, :, None])[:, :, 0]
         w /= self.ridge
         w[np.arange(most) >= k[:, None]] = 0.0
-        for i, n in enumerate(k.tolist()):
-            if n:
-                dtpsv(n, self._factor[i], w[i], trans=1, overwrite_x=1)
+        lengths = k.tolist()
+        for n, factor, row in zip(lengths, self._each_factor, w, strict=True):
+            dtpsv(n, factor, row, trans=1, overwrite_x=1)
         bonus = mass / self.ridge - np.einsum("mk,mk->m", w, w)
         if bonus.min() < 0.0:
             return np.array([self.step(i, row) for i, row in enumerate(phi)])
-        roots = np.sqrt(1.0 + bonus)
-        for i, n in enumerate(k.tolist()):
-            end = n * (n + 1) // 2 + n
-            self._factor[i, end - n : end] = w[i, :n]
-            self._factor[i, end] = roots[i]
-            self._rows[i, n] = phi[i]
+        self._rows[np.arange(self.memories), k] = phi
+        ends, roots = k * (k + 1) // 2 + k, np.sqrt(1.0 + bonus)
+        for n, end, factor, row in zip(lengths, ends.tolist(), self._each_factor, w, strict=True):
+            factor[end - n : end] = row[:n]
+        self._factor[np.arange(self.memories), ends] = roots
         self._mass += mass
         k += 1
         for i in np.flatnonzero(k >= self._limit).tolist():
@@ -214,7 +214,7 @@ class ExactForm(Arrays):
         self._mass[i] += mass.sum()
         if self._primal[i]:
             v = dtrsm(1.0, lower.T, u.T, side=1)  # A⁻¹ ← A⁻¹ − VᵀV with V = L⁻¹ΦA⁻¹
-            dsyrk(-1.0, v, 1.0, self._each_inverse[i], lower=1, overwrite_c=1)
+            dsyrk(-1.0, v, 1.0, self._each_inverse[i], overwrite_c=1)
             self._add_to_outer(i, phi)
         else:
             self._append(i, phi, w, lower)
@@ -223,7 +223,7 @@ class ExactForm(Arrays):
     def _against(self, i: int, phi: Array) -> tuple[Array, Array]:
         """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ, no w. Dual: u = φ/λ."""
         if self._primal[i]:
-            return dsymm(1.0, self._each_inverse[i], phi.T, lower=1).T, np.empty((len(phi), 0))
+            return dsymm(1.0, self._each_inverse[i], phi.T).T, np.empty((len(phi), 0))
         u = phi / self.ridge
         w = self._seen(i) @ u.T  # [k, n]
         return u, dtrsm(1.0, self._upper(i), w, trans_a=1).T if w.size else w.T
@@ -280,7 +280,7 @@ class ExactForm(Arrays):
         self._counts[i, SINCE], self._counts[i, PRIMAL], self._primal[i] = 0, 1, True
 
     def _add_to_outer(self, i: int, phi: Array) -> None:
-        dsyrk(1.0, phi.T, 1.0, self._each_outer[i], lower=1, overwrite_c=1)
+        dsyrk(1.0, phi.T, 1.0, self._each_outer[i], overwrite_c=1)
         self._roots.pop(i, None)
         self._counts[i, SINCE] += len(phi)
         # A new inverse is d³, so at most one in 8d rows: it never costs more than the updates themselves.
@@ -291,11 +291,11 @@ class ExactForm(Arrays):
 
     def _drift(self, i: int, phi: Array) -> float:
         """The relative error of φᵀA⁻¹φ to first order, |uᵀ(Au − φ)| / φᵀu with u = A⁻¹φ."""
-        u = dsymv(1.0, self._each_inverse[i], phi, lower=1)
+        u = dsymv(1.0, self._each_inverse[i], phi)
         bonus = float(phi.dot(u))
         if bonus <= 0.0:
             return math.inf if phi.any() else 0.0
-        residual = dsymv(1.0, self._each_outer[i], u, lower=1) + self.ridge * u - phi
+        residual = dsymv(1.0, self._each_outer[i], u) + self.ridge * u - phi
         return abs(float(u.dot(residual))) / bonus
 
     def _cholesky(self, outer: Array) -> Array | None:
@@ -304,7 +304,7 @@ class ExactForm(Arrays):
         A ridge below the round-off of a huge outer is lost already; the least that is not then stands in for it.
         """
         for ridge in (self.ridge, self.ridge + 4 * self.dim * np.finfo(np.float64).eps * float(np.trace(outer))):
-            matrix = outer.T.copy(order="F")
+            matrix = outer.copy(order="F")
             np.fill_diagonal(matrix, matrix.diagonal() + ridge)
             factor, failed = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
             if not failed:
@@ -321,14 +321,14 @@ class ExactForm(Arrays):
         """Σφφᵀ [d, d], symmetric to the bit."""
         outer = self._each_outer[i].copy(order="F") if self._primal[i] else np.zeros((self.dim, self.dim), order="F")
         phi = self._seen(i)
-        return mirrored(dsyrk(1.0, phi.T, 1.0, outer, lower=1, overwrite_c=1).T if len(phi) else outer.T)
+        return mirrored(dsyrk(1.0, phi.T, 1.0, outer, overwrite_c=1).T if len(phi) else outer.T)
 
     def inverse_matrix(self, i: int) -> Array:
         """A⁻¹ [d, d], symmetric to the bit."""
         if self._primal[i]:
             return mirrored(self._inverse[i])
         inverse, v = np.asfortranarray(np.eye(self.dim) / self.ridge), self._whitened(i)
-        return mirrored(dsyrk(-1.0, v, 1.0, inverse, lower=1, overwrite_c=1).T if v.size else inverse)
+        return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse)
 
     def sample(self, i: int, generator: torch.Generator | None) -> Array:
         """Δθ ~ N(0, A⁻¹), as A⁻¹(A₀^½ z + Φᵀz′) with A = A₀ + ΦᵀΦ: its covariance is A⁻¹(A₀ + ΦᵀΦ)A⁻¹."""
@@ -338,7 +338,7 @@ class ExactForm(Arrays):
             if i not in self._roots:
                 self._roots[i] = cast(Array, self._cholesky(self._outer[i]))
             y = self._roots[i] @ z[: self.dim] + z[self.dim :] @ phi
-            return cast(Array, dsymv(1.0, self._each_inverse[i], y, lower=1))
+            return cast(Array, dsymv(1.0, self._each_inverse[i], y))
         y = math.sqrt(self.ridge) * z[: self.dim] + z[self.dim :] @ phi
         if len(phi):
             w = dtpsv(len(phi), self._factor[i], phi @ y / self.ridge, trans=1)
@@ -389,7 +389,7 @@ class ExactForm(Arrays):
         if not counted:
             self._marked(i)[...] += increment
         self._counts[i, ROWS] = 0
-        self._become_primal(i, outer, dpotri(factor, lower=1)[0].T)
+        self._become_primal(i, outer, dpotri(factor, lower=1)[0])
         self._roots[i] = factor
         self._mass[i] += np.trace(increment)
         return True
@@ -401,6 +401,6 @@ class ExactForm(Arrays):
     def rebuild(self, i: int, phi: Array, mass: Array) -> None:
         """A ← λI + Σφφᵀ over the rows phi [n, d]; the next increment counts from here."""
         self.reset(i)
-        if len(phi) < self.dim or not self.add(i, mirrored(dsyrk(1.0, phi.T, lower=1).T), counted=True):
+        if len(phi) < self.dim or not self.add(i, mirrored(dsyrk(1.0, phi.T).T), counted=True):
             self.extend(i, phi, mass)
         self._marked(i)[...] = self.total(i)
