@@ -17,6 +17,9 @@ from tests.algorithms.conftest import metrics
 MARK = re.compile(r"# CAE\+?(\s|$)")
 SMALL = {
     "dqn": {"env": "CartPole-v1", "steps": 1500, "learning_starts": 200, "log_every": 100, "num_envs": 2},
+    "sac": {"env": "Pendulum-v1", "steps": 420, "learning_starts": 200, "log_every": 50, "num_envs": 2, "hidden": (16,)},
+    "td3": {"env": "Pendulum-v1", "steps": 420, "learning_starts": 200, "log_every": 50, "num_envs": 2, "hidden": (16,)},
+    "dsac": {"env": "Pendulum-v1", "steps": 440, "learning_starts": 200, "log_every": 40, "num_envs": 2, "hidden": (16,)},
 }
 
 

@@ -117,7 +117,7 @@ class Actor(nn.Module):
         mean, log_std = self.head(self.body(obs)).chunk(2, dim=-1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         noise = torch.randn_like(mean)
-        squashed = (mean + log_std.exp() * noise).tanh()
+        squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
         # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
         log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         log_prob = (log_normal - ((1 + 1e-6 - squashed.square()) * self.scale).log()).sum(-1)

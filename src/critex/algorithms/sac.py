@@ -26,7 +26,7 @@ from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
 from critex.networks import Critic, Flatten, action_range, mlp, polyak_
 from critex.run import Run, RunConfig
 
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+LOG_STD_MIDDLE, LOG_STD_HALF = -1.5, 3.5  # log σ of the policy lies in [−5, 2]
 
 
 @dataclass(kw_only=True)
@@ -98,9 +98,9 @@ class Actor(nn.Module):
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
         mean, raw = self.head(self.body(obs)).chunk(2, dim=-1)
-        log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (raw.tanh() + 1)
+        log_std = LOG_STD_MIDDLE + LOG_STD_HALF * raw.tanh()
         noise = torch.randn_like(mean)
-        squashed = (mean + log_std.exp() * noise).tanh()
+        squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
         # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
         log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         log_prob = (log_normal - (self.scale * (1 - squashed.square()) + 1e-6).log()).sum(-1)
