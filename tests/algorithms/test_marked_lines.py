@@ -17,9 +17,40 @@ from tests.algorithms.conftest import metrics
 MARK = re.compile(r"# CAE\+?(\s|$)")
 SMALL = {
     "dqn": {"env": "CartPole-v1", "steps": 1500, "learning_starts": 200, "log_every": 100, "num_envs": 2},
-    "sac": {"env": "Pendulum-v1", "steps": 420, "learning_starts": 200, "log_every": 50, "num_envs": 2, "hidden": (16,)},
-    "td3": {"env": "Pendulum-v1", "steps": 420, "learning_starts": 200, "log_every": 50, "num_envs": 2, "hidden": (16,)},
-    "dsac": {"env": "Pendulum-v1", "steps": 440, "learning_starts": 200, "log_every": 40, "num_envs": 2, "hidden": (16,)},
+    "ppo": {
+        "env": "Pendulum-v1",
+        "steps": 900,
+        "rollout": 75,
+        "minibatches": 5,
+        "epochs": 2,
+        "log_every": 100,
+        "num_envs": 2,
+        "hidden": (16,),
+    },
+    "sac": {
+        "env": "Pendulum-v1",
+        "steps": 420,
+        "learning_starts": 200,
+        "log_every": 50,
+        "num_envs": 2,
+        "hidden": (16,),
+    },
+    "td3": {
+        "env": "Pendulum-v1",
+        "steps": 420,
+        "learning_starts": 200,
+        "log_every": 50,
+        "num_envs": 2,
+        "hidden": (16,),
+    },
+    "dsac": {
+        "env": "Pendulum-v1",
+        "steps": 440,
+        "learning_starts": 200,
+        "log_every": 40,
+        "num_envs": 2,
+        "hidden": (16,),
+    },
 }
 
 
@@ -57,6 +88,8 @@ def test_without_them_it_trains_as_with_none(name: str, train: Callable[..., Pat
 def test_alpha_zero_changes_no_learning(name: str, train: Callable[..., Path]) -> None:
     """An explorer that only watches leaves the agent's course alone: it draws from no generator of the agent."""
     none = train(name, "none", **SMALL[name])
-    watched = train(name, "cae", explorer="cae", alpha=0.0, bonus=EllipticalConfig(strategy="thompson"), **SMALL[name])
+    watched = train(
+        name, "cae", explorer="cae", alpha=0.0, bonus=EllipticalConfig(strategy="thompson"), **SMALL[name]
+    )
     episodes = [[line for line in metrics(run) if line["kind"] == "episode"] for run in (none, watched)]
     assert episodes[0] == episodes[1] != []
