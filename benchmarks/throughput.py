@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def products(algorithm: str, obs: int, act: int) -> list[tuple[int, int, int]]:
 
     def forward(inputs: int, outputs: int) -> list[tuple[int, int, int]]:
         sizes = [inputs, width, width, outputs]
-        return [(size, k, n) for k, n in zip(sizes, sizes[1:], strict=False)]
+        return [(size, k, n) for k, n in pairwise(sizes)]
 
     def backward(
         layers: list[tuple[int, int, int]], weights: bool, inputs: bool
