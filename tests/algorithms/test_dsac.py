@@ -171,7 +171,7 @@ def test_the_actor_learns_from_the_critics_before_their_step() -> None:
     agent.update(b)
     torch.manual_seed(1)
     twin.critic_loss(b, b.reward, 1.0)  # draws what the update drew
-    twin.actor_step(b.obs)
+    twin.update_actor(b.obs)
     assert all(torch.equal(p, q) for p, q in zip(agent._actor, twin._actor, strict=True))
     assert twin.log_entropy_coef.item() == pytest.approx(1 - 3e-4)  # from log e, one step of Adam
 

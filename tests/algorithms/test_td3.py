@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from critex.algorithms import td3
+from critex.networks import minimise
 from critex.run import Checkpoints
 from tests.algorithms import continuous
 from tests.algorithms.continuous import MUJOCO, always, batch, make, steps_taken, three_ends
@@ -84,10 +85,7 @@ def test_the_actor_climbs_the_first_critic() -> None:
     agent, b = make(td3, learning_rate=0.01), batch(64)
     before = agent.q1(b.obs, agent.actor(b.obs)).mean().item()
     for _ in range(30):
-        loss = agent.actor_loss(b.obs)
-        agent.actor_optimizer.zero_grad()
-        loss.backward(inputs=agent._actor)
-        agent.actor_optimizer.step()
+        minimise(agent.actor_loss(b.obs), agent.actor_optimizer)
     assert agent.q1(b.obs, agent.actor(b.obs)).mean().item() > before
     assert -agent.actor_loss(b.obs).item() == pytest.approx(agent.q1(b.obs, agent.actor(b.obs)).mean().item())
 

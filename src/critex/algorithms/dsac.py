@@ -28,7 +28,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, mlp, polyak_
+from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
@@ -264,30 +264,25 @@ class DSAC:
         loss, self.mean_std, q = self.critic_loss(batch, reward, tau)
         losses = {"loss_bellman": loss.detach(), "q": q.mean(), "std": self.mean_std[0]}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        self.optimizer.zero_grad()
-        loss.backward()
-        if self.updates % cfg.policy_delay == 0:
-            self.actor_step(batch.obs)  # against the critics as they were
-            self.optimizer.step()
+        delayed = self.updates % cfg.policy_delay == 0
+        if delayed:
+            self.update_actor(batch.obs)  # against the critics before their step
+        minimise(loss, self.optimizer)
+        if delayed:
             polyak_(self._targets, self._actor + self._critics, cfg.tau)
-        else:
-            self.optimizer.step()
         self.updates += 1
         return losses | {"loss": loss.detach()} | self.actor_losses
 
-    def actor_step(self, obs: Tree) -> None:
+    def update_actor(self, obs: Tree) -> None:
         """One gradient step of the actor, and one of the temperature on −log(entropy_coef)·(log π + H̄)."""
         loss, log_prob = self.actor_loss(obs)
-        self.actor_optimizer.zero_grad()
-        loss.backward(inputs=self._actor)  # and no further: the critics keep the gradients of their own loss
-        self.actor_optimizer.step()
+        minimise(loss, self.actor_optimizer)
         self.actor_losses = {
             "loss_actor": loss.detach(),
             "entropy_coef": self.log_entropy_coef.detach().exp(),
         }
         if self.log_entropy_coef.requires_grad:
-            self.log_entropy_coef.grad = -(log_prob + self.target_entropy)
-            self.entropy_optimizer.step()
+            minimise(-self.log_entropy_coef * (log_prob + self.target_entropy), self.entropy_optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the critics' optimiser, which an explorer may have joined."""

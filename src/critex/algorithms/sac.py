@@ -23,7 +23,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, mlp, polyak_
+from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 LOG_STD_MIDDLE, LOG_STD_HALF = -1.5, 3.5  # log σ of the policy lies in [−5, 2]
@@ -187,9 +187,7 @@ class SAC:
         loss, q = self.critic_loss(batch, reward)
         losses = {"loss_bellman": loss.detach(), "q": q.mean()}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        minimise(loss, self.optimizer)
         if step % cfg.policy_delay == 0:
             for _ in range(cfg.policy_delay):
                 self.update_actor(batch.obs)
@@ -199,16 +197,12 @@ class SAC:
     def update_actor(self, obs: Tree) -> None:
         """One gradient step of the actor, then one of the temperature on fresh actions."""
         loss = self.actor_loss(obs)
-        self.actor_optimizer.zero_grad()
-        loss.backward(inputs=self._actor)  # and no further: gradients of the critics would be wasted
-        self.actor_optimizer.step()
+        minimise(loss, self.actor_optimizer)
         coef = self.log_entropy_coef.exp()
         if coef.requires_grad:
             with torch.no_grad():
                 surplus = self.actor(obs)[1].mean() + self.target_entropy
-            self.entropy_optimizer.zero_grad()
-            (-coef * surplus).backward()
-            self.entropy_optimizer.step()
+            minimise(-coef * surplus, self.entropy_optimizer)
         self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
 
     def state_dict(self) -> dict[str, Any]:

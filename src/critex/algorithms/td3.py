@@ -22,7 +22,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, mlp, polyak_
+from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 
@@ -178,14 +178,10 @@ class TD3:
         loss, q = self.critic_loss(batch, reward)
         losses = {"loss_bellman": loss.detach(), "q": q.mean()}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        minimise(loss, self.optimizer)
         if step % cfg.policy_delay == 0:
             actor_loss = self.actor_loss(batch.obs)
-            self.actor_optimizer.zero_grad()
-            actor_loss.backward(inputs=self._actor)  # and no further: gradients of the critic would be wasted
-            self.actor_optimizer.step()
+            minimise(actor_loss, self.actor_optimizer)
             polyak_(self._targets, self._actor + self._critics, cfg.tau)
             self.actor_losses = {"loss_actor": actor_loss.detach()}
         return losses | {"loss": loss.detach()} | self.actor_losses

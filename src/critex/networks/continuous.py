@@ -1,4 +1,4 @@
-"""What algorithms for continuous actions share: the critic, the range of actions, slow target networks."""
+"""What algorithms for continuous actions share: the critic, the range of actions, gradient steps, slow targets."""
 
 from __future__ import annotations
 
@@ -60,3 +60,11 @@ def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
 def polyak_(target: list[Tensor], source: list[Tensor], tau: float) -> None:
     """θ̄ ← (1 − τ)θ̄ + τθ, in place, all tensors in one call."""
     torch._foreach_lerp_(target, source, tau)
+
+
+def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    optimizer.step()
