@@ -222,7 +222,7 @@ def growth() -> None:
         add("d", dim, works)
 
     for length in (8, 32, 128, 512, 2048):
-        phi, starts = features(length, 1, 256), torch.ones(1, 1, dtype=torch.bool)
+        phi = features(length, 1, 256)
         lifelong, episodic = Gram(256), Gram(256)
         lifelong.observe_rollout(features(300, 1, 256))
 
@@ -236,7 +236,6 @@ def growth() -> None:
             return len(phi)
 
         add("T", length, {"lifelong rollout, d = 256": forever, "one episode, d = 256": episode_})
-        del starts
 
     for envs in (1, 4, 16, 64):
         phi = features(100, envs, 128)
@@ -275,7 +274,9 @@ def plot(rows: list[tuple[str, int, str, float]]) -> None:
     for axis, (key, label) in zip(axes, titles.items(), strict=True):
         for form in dict.fromkeys(form for k, _, form, _ in rows if k == key):
             points = [(value, cost) for k, value, f, cost in rows if (k, f) == (key, form)]
-            axis.plot(*zip(*points, strict=True), "--" if form.startswith("(") else "-", marker=".", label=form)
+            axis.plot(
+                *zip(*points, strict=True), "--" if form.startswith("(") else "-", marker=".", label=form
+            )
         axis.set(xscale="log", yscale="log", xlabel=label, ylabel="microseconds a row")
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)

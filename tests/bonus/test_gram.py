@@ -366,7 +366,7 @@ def test_samples_follow_the_generator_and_need_no_new_factor_while_the_base_stay
     gram = made_dense(Gram(6))
     gram.observe(rows(0, 100, 6))
     first = gram.sample(torch.Generator().manual_seed(3))
-    monkeypatch.setattr("critex.bonus._exact.dpotrf", None)
+    monkeypatch.setattr("critex.bonus._memories.dpotrf", None)
     assert torch.equal(first, gram.sample(torch.Generator().manual_seed(3)))
     assert not torch.equal(first, gram.sample(torch.Generator().manual_seed(4)))
 
@@ -564,3 +564,13 @@ def test_phi_may_be_an_array_a_list_integers_half_precision_or_carry_gradients()
     ):
         bonus = Gram(2).observe(phi)
         assert torch.equal(bonus, expected) and not bonus.requires_grad
+
+
+def test_rows_may_name_their_memories():
+    phi = rows(8, 9, 4)
+    index = torch.tensor([2, 0, 2, 2, 0, 1, 0, 2, 1])
+    gram, apart = Gram(4, memories=3), [Gram(4) for _ in range(3)]
+    expected = torch.stack([apart[i].observe(x[None])[0] for i, x in zip(index.tolist(), phi, strict=True)])
+    torch.testing.assert_close(gram.observe(phi, index), expected, rtol=1e-12, atol=0)
+    before = torch.stack([apart[i].quadratic(x) for i, x in zip(index.tolist(), phi, strict=True)])
+    torch.testing.assert_close(gram.observe(phi, index, simultaneous=True), before, rtol=1e-12, atol=0)

@@ -6,7 +6,7 @@ through the Cholesky form in blocks, float32 row by row: its factorisation would
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,9 @@ class TensorForm(nn.Module):
     mass: Tensor
     counts: Tensor
 
-    def __init__(self, dim: int, ridge: float, memories: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, dim: int, ridge: float, memories: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         super().__init__()
         self.dim, self.ridge, self.memories = dim, ridge, memories
         eye = torch.eye(dim, dtype=dtype, device=device).repeat(memories, 1, 1)
@@ -80,7 +82,7 @@ class TensorForm(nn.Module):
         self.inverse[i] -= symmetric(v.T @ v)
         self.outer[i] += symmetric(phi.T @ phi)
         self._advance(slice(i, i + 1), len(phi), mass.sum(), (bonus < 0).sum())
-        return bonus.clamp_(min=0.0)
+        return cast(Tensor, bonus.clamp_(min=0.0))
 
     def _advance(self, at: slice, n: int, mass: Tensor, clamped: Tensor) -> None:
         self._roots.clear()
@@ -100,7 +102,7 @@ class TensorForm(nn.Module):
         ):
             factor, failed = torch.linalg.cholesky_ex(outer + ridge * eye)
             if not failed:
-                return factor
+                return cast(Tensor, factor)
         return None
 
     def refactorise(self, i: int) -> None:
@@ -124,8 +126,10 @@ class TensorForm(nn.Module):
 
     def sample(self, i: int, generator: torch.Generator | None) -> Tensor:
         """Δθ = L⁻ᵀz ~ N(0, A⁻¹) with A = LLᵀ; L is kept while A stays."""
-        z = torch.randn(self.dim, 1, generator=generator, dtype=self.outer[i].dtype, device=self.outer[i].device)
-        return torch.linalg.solve_triangular(self._root(i).T, z, upper=True)[:, 0]
+        z = torch.randn(
+            self.dim, 1, generator=generator, dtype=self.outer[i].dtype, device=self.outer[i].device
+        )
+        return cast(Tensor, torch.linalg.solve_triangular(self._root(i).T, z, upper=True)[:, 0])
 
     def _root(self, i: int) -> Tensor:
         if i not in self._roots:
@@ -135,7 +139,7 @@ class TensorForm(nn.Module):
         return self._roots[i]
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(*args)
         self._roots.clear()
 
     def log_det(self, i: int) -> float:
@@ -158,6 +162,10 @@ class TensorForm(nn.Module):
         difference = self.outer[i] - self.mark[i]
         self.mark[i].copy_(self.outer[i])
         return difference
+
+    def marked(self, i: int) -> Tensor:
+        """The Σφφᵀ that `increment` has returned so far, [d, d], to be written to."""
+        return self.mark[i]
 
     def add(self, i: int, increment: Tensor, *, counted: bool) -> bool:
         """A ← A + increment, [d, d]; `counted` if it is to show in our own next increment. False: A + it is not positive."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ._checks import Features, booleans, indices, refuse, summed_outer_products
 from ._exact import ExactForm
 from ._tensor import TensorForm
-
-Features = Tensor | NDArray[Any] | Sequence[Any]
 
 
 class Gram(nn.Module):
@@ -69,8 +69,10 @@ class Gram(nn.Module):
         # A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3.
         self._mass_limit = (1e-5 / torch.finfo(dtype).eps - 1.0) * self.ridge
         size = (self.dim, self.ridge, self.memories)
-        self.form = ExactForm(*size) if self._exact else TensorForm(*size, dtype, device)
-        self._form: Any = [self.form]  # the same object, without the cost of a module lookup in each step
+        self.form: Any = ExactForm(*size) if self._exact else TensorForm(*size, dtype, device)
+        self._form: list[Any] = [
+            self.form
+        ]  # the same object, without the cost of a module lookup in each step
 
     # Bonuses.
 
@@ -91,7 +93,7 @@ class Gram(nn.Module):
                     f"the {self.memories} memories one to one"
                 )
             memory = np.arange(self.memories)
-        index = self._index(memory, tuple(shape))
+        index = indices(memory, tuple(shape), self.memories)
         out = torch.empty(len(flat), dtype=self.dtype, device=self.device)
         for i in np.unique(index):
             chosen = np.flatnonzero(index == i)
@@ -112,7 +114,7 @@ class Gram(nn.Module):
                 return bonus
         rows, mass = self._rows(phi, 2)
         if memory is not None:
-            return self._observe_in(self._index(memory, (len(rows),)), rows, mass, simultaneous)
+            return self._observe_in(indices(memory, (len(rows),), self.memories), rows, mass, simultaneous)
         form = self._form[0]
         if self.memories > 1:
             if len(rows) != self.memories:
@@ -135,7 +137,7 @@ class Gram(nn.Module):
             row = phi.numpy()
         except (RuntimeError, TypeError):  # with a gradient, elsewhere, or of a type that numpy does not have
             return None
-        if row.shape != self._one_row:
+        if row.shape != self._one_row or row.dtype.char not in "fd":
             return None
         form = self._form[0]
         bonus = form.step(0, row)
@@ -143,7 +145,9 @@ class Gram(nn.Module):
             return None
         if form.heaviest() > self._mass_limit:
             self._check_accuracy()
-        if not self._results:  # to make one tensor costs as much as a small product, so they are made many at a time
+        if (
+            not self._results
+        ):  # to make one tensor costs as much as a small product, so they are made many at a time
             values = torch.empty(64, 1, dtype=torch.float64)
             self._results.extend(zip(values.unbind(), values.numpy(), strict=True))
         out, value = self._results.pop()
@@ -182,15 +186,12 @@ class Gram(nn.Module):
             raise ValueError(
                 f"phi must have one env per memory, [T, {self.memories}, {self.dim}], got {list(rows.shape)}"
             )
-        begins = (
-            self._mask(starts, (steps, envs), "starts")
-            if starts is not None
-            else np.zeros((steps, envs), dtype=bool)
-        )
+        nowhere = np.zeros((steps, envs), dtype=np.bool_)
+        begins = nowhere if starts is None else booleans(starts, (steps, envs), "starts")
         out = torch.empty(steps, envs, dtype=self.dtype, device=self.device)
         for i in range(self.memories):
             cuts = [0, *(t for t in np.flatnonzero(begins[:, i]).tolist() if t > 0), steps]
-            for begin, end in zip(cuts, cuts[1:], strict=False):
+            for begin, end in pairwise(cuts):
                 if begin < end and begins[begin, i]:
                     self.form.reset(i)
                 block = rows[begin:end, i]
@@ -207,7 +208,7 @@ class Gram(nn.Module):
     def reset(self, mask: Tensor | NDArray[Any] | Sequence[bool] | None = None) -> None:
         """A ← λI where mask [memories] is true; everywhere without a mask."""
         chosen = (
-            np.ones(self.memories, dtype=bool) if mask is None else self._mask(mask, (self.memories,), "mask")
+            np.ones(self.memories, dtype=bool) if mask is None else booleans(mask, (self.memories,), "mask")
         )
         for i in np.flatnonzero(chosen):
             self.form.reset(int(i))
@@ -218,23 +219,12 @@ class Gram(nn.Module):
 
     def merge(self, increment: Features) -> None:
         """A ← A + increment, [memories, d, d]: what another worker has seen. It does not show in our own `increment`."""
-        shape = (self.memories, self.dim, self.dim)
-        added = torch.as_tensor(increment).detach().to(self.device, self.dtype)
-        if self.memories == 1 and added.ndim == 2:
-            added = added[None]
-        if tuple(added.shape) != shape:
-            raise ValueError(f"increment must have shape {list(shape)}, got {list(added.shape)}")
-        if not bool(added.isfinite().all()):
-            raise ValueError("increment must be finite, got NaN or infinite entries")
-        scale = float(added.abs().max())
-        if float((added - added.mT).abs().max()) > 1e-6 * scale:
-            raise ValueError(
-                "increment must be symmetric, a sum of outer products such as another Gram's increment()"
-            )
-        added = (added + added.mT) / 2
+        added = summed_outer_products(increment, (self.memories, self.dim, self.dim)).to(
+            self.device, self.dtype
+        )
         before = {name: value.clone() for name, value in self.state_dict().items()}
         for i in range(self.memories):
-            if not self.form.add(i, added[i].numpy() if self._exact else added[i], counted=False):
+            if not self.form.add(i, self._own(added[i]), counted=False):
                 self.load_state_dict(before)
                 raise ValueError(
                     f"increment[{i}] must be a sum of outer products: A + increment is not positive definite"
@@ -263,7 +253,9 @@ class Gram(nn.Module):
 
     def log_det(self) -> Tensor:
         """log det A, [memories]. It grows by log(1 + φᵀA⁻¹φ) with each row."""
-        return torch.tensor([self.form.log_det(i) for i in range(self.memories)], dtype=self.dtype, device=self.device)
+        return torch.tensor(
+            [self.form.log_det(i) for i in range(self.memories)], dtype=self.dtype, device=self.device
+        )
 
     def effective_dimension(self) -> Tensor:
         """tr(A⁻¹(A − λI)), [memories]: how many of the d directions have been seen, between 0 and d."""
@@ -295,43 +287,8 @@ class Gram(nn.Module):
             rows = torch.as_tensor(rows).to(self.device, self.dtype)
             mass = rows.square().sum(-1)
         if not math.isfinite(mass.sum() / self.ridge):
-            self._refuse(rows)
+            refuse(rows)
         return rows, mass
-
-    def _refuse(self, rows: Any) -> None:
-        values = np.asarray(rows)
-        where = np.argwhere(~np.isfinite(values))
-        if len(where):
-            at = tuple(where[0].tolist())
-            raise ValueError(
-                f"phi must be finite, got {values[at]} at {list(at)} ({len(where)} of {values.size} entries)"
-            )
-        raise ValueError(
-            f"phi must be smaller: its largest entry {np.abs(values).max():.1e} overflows phi·phi / ridge in {self.dtype}"
-        )
-
-    def _index(self, memory: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Which memory each row of phi belongs to, flat."""
-        index = memory.detach().cpu().numpy() if isinstance(memory, Tensor) else np.asarray(memory)
-        if index.dtype.kind not in "iu" or (
-            index.size and not 0 <= index.min() <= index.max() < self.memories
-        ):
-            raise ValueError(f"memory must be an index from 0 to {self.memories - 1}, got {memory}")
-        try:
-            return np.broadcast_to(index, shape).reshape(-1)
-        except ValueError:
-            raise ValueError(
-                f"memory of shape {list(index.shape)} does not broadcast to the {list(shape)} rows of phi"
-            ) from None
-
-    @staticmethod
-    def _mask(mask: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
-        values = mask.detach().cpu().numpy() if isinstance(mask, Tensor) else np.asarray(mask)
-        if values.shape != shape or values.dtype != np.bool_:
-            raise ValueError(
-                f"{name} must be booleans of shape {list(shape)}, got {values.dtype} of shape {list(values.shape)}"
-            )
-        return values
 
     def _out(self, values: Any) -> Tensor:
         if self._exact:
@@ -353,15 +310,20 @@ class Gram(nn.Module):
         """`.to()` and its kin. A new dtype or device means another form, which starts from the same Σφφᵀ."""
         probe = fn(torch.empty(1, dtype=self.dtype, device=self.device))
         if probe.dtype == self.dtype and probe.device == self.device:
-            super()._apply(fn, recurse)
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             return self
-        totals = [self._out(self.form.total(i)) for i in range(self.memories)]
+        old = [(self._out(self.form.total(i)), self._out(self.form.marked(i))) for i in range(self.memories)]
         self._make(probe.dtype, probe.device)
-        for i, total in enumerate(totals):
-            moved = total.to(self.device, self.dtype)
-            self.form.add(i, moved.numpy() if self._exact else moved, counted=True)
+        for i, pair in enumerate(old):
+            total, marked = (self._own(matrix) for matrix in pair)
+            self.form.add(i, total, counted=True)
+            self.form.marked(i)[...] = marked
         return self
 
+    def _own(self, matrix: Tensor) -> Any:
+        moved = matrix.to(self.device, self.dtype)
+        return moved.numpy() if self._exact else moved
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._form = [self.form]

@@ -1,0 +1,263 @@
+"""The state of the exact form: Gram matrices in float64 on the CPU, dual while they are young and primal after.
+
+A dual memory is its k rows Φ and the Cholesky factor of I + ΦΦᵀ/λ = LLᵀ; there is no d×d matrix. At k = d it becomes
+primal: A⁻¹ is kept, and A itself, to which new rows are added a block at a time, so that A⁻¹ can be computed anew.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg.blas import dsymv, dsyrk, dtpsv, dtrsm  # type: ignore[import-untyped]
+from scipy.linalg.lapack import dpotrf, dpotri, dtpttr, dtrttp  # type: ignore[import-untyped]
+
+from ._arrays import Arrays
+
+Array = NDArray[np.float64]
+
+WAITING = 64
+"""Rows of a primal memory that wait to be added to A."""
+DRIFT = 1e-9
+"""Relative error of a bonus above which A⁻¹ is computed anew; looked at once in 8d rows."""
+ROWS, SINCE, CLAMPED, PRIMAL = range(4)  # columns of `counts`
+
+
+def mirrored(triangle: Array) -> Array:
+    """The symmetric matrix of which BLAS keeps one triangle, in row order the lower one."""
+    lower = np.tril(triangle)
+    return lower + np.tril(lower, -1).T
+
+
+def packed(lower: Array) -> Array:
+    """A lower triangular matrix [k, k], row after row [k(k+1)/2]: more rows are appended without moving any."""
+    return cast(Array, dtrttp(lower.T)[0])
+
+
+def unpacked(rows: Array, k: int) -> Array:
+    """The transpose of what was packed, upper triangular and in Fortran order [k, k]."""
+    return cast(Array, dtpttr(k, rows[: k * (k + 1) // 2])[0])
+
+
+class Memories(Arrays):
+    """A = λI + Σφφᵀ for each of M memories.
+
+    Buffers: `rows` Φ [M, ≥k, d] and `factor` L, row after row [M, ≥k(k+1)/2]; for primal memories `inverse` A⁻¹ and
+    `outer` Σφφᵀ without the waiting rows, one triangle of each [M, d, d], empty while no memory is primal; `mark`, the
+    Σφφᵀ that `increment` has returned, empty before the first; `mass` Σ‖φ‖² [M]; `counts` [M, 4]: k, rows since the
+    last look at the drift, negative bonuses met, whether primal.
+    """
+
+    _rows: Array
+    _factor: Array
+    _inverse: Array
+    _outer: Array
+    _mark: Array
+    _mass: Array
+    _counts: NDArray[np.int64]
+
+    def __init__(self, dim: int, ridge: float, memories: int) -> None:
+        super().__init__()
+        self.dim, self.ridge, self.memories = dim, ridge, memories
+        none = np.zeros((0, dim, dim))
+        arrays = {"inverse": none, "outer": none, "mark": none, "rows": np.zeros((memories, 0, dim))}
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(array))
+        self.register_buffer("factor", torch.zeros(memories, 0, dtype=torch.float64))
+        self._put(mass=np.zeros(memories), counts=np.zeros((memories, 4), dtype=np.int64))
+
+    def _bind(self) -> None:
+        super()._bind()
+        self._limit = max(WAITING, self.dim)  # rows at which a memory becomes primal
+        self._room = self._rows.shape[1]
+        # Fortran order, as BLAS wants it; lists, because indexing an array costs as much as a small product.
+        self._each_rows = list(self._rows)
+        self._each_factor = list(self._factor)
+        self._each_inverse = [inverse.T for inverse in self._inverse]
+        self._each_outer = [outer.T for outer in self._outer]
+        self._largest = np.finfo(np.float64).max * min(1.0, self.ridge)  # of a ‖φ‖² with a finite bonus
+        self._primal = [bool(flag) for flag in self._counts[:, PRIMAL]]
+        self._roots: dict[int, Array] = {}  # Cholesky factors of λI + outer, made when first needed
+
+    def _trimmed(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        k = int(self._counts[:, ROWS].max())
+        used = {"rows": k, "factor": k * (k + 1) // 2}
+        return array[:, : used[name]] if name in used else array
+
+    def _fits(self, name: str, shape: torch.Size) -> bool:
+        tail = {"factor": (), "mass": (), "counts": (4,)}.get(name, (self.dim,))
+        return shape[0] in (self.memories, 0) and tuple(shape[len(shape) - len(tail) :]) == tail
+
+    def extra_repr(self) -> str:
+        """For messages and `print`."""
+        return f"dim={self.dim}, ridge={self.ridge}, memories={self.memories}"
+
+    def _grow(self, needed: int) -> None:
+        """Make room for `needed` rows, at least twice what there is."""
+        room = max(needed, min(2 * self._room, self._limit), WAITING)
+        rows = np.zeros((self.memories, room, self.dim))
+        factor = np.zeros((self.memories, room * (room + 1) // 2))
+        rows[:, : self._room], factor[:, : self._factor.shape[1]] = self._rows, self._factor
+        self._put(rows=rows, factor=factor)
+
+    # Between the forms.
+
+    def _seen(self, i: int) -> Array:
+        """The rows Φ [k, d]: all of a dual memory, the waiting ones of a primal one."""
+        return self._rows[i, : self._counts.item(i, ROWS)]
+
+    def _upper(self, i: int) -> Array:
+        """Lᵀ [k, k] of a dual memory."""
+        return unpacked(self._factor[i], self._counts.item(i, ROWS))
+
+    def _whitened(self, i: int) -> Array:
+        """Vᵀ [d, k] of a dual memory, with V = L⁻¹Φ/λ: A⁻¹ = I/λ − VᵀV."""
+        phi = self._seen(i)
+        return cast(Array, dtrsm(1.0 / self.ridge, self._upper(i), phi.T, side=1)) if len(phi) else phi.T
+
+    def _fold(self, i: int) -> None:
+        """The rows Φ become part of `outer`, and a dual memory becomes primal."""
+        if not self._primal[i]:
+            inverse = self.inverse_matrix(i)
+            self._become_primal(i, np.zeros((self.dim, self.dim)), inverse)
+        rows = self._seen(i)
+        self._counts[i, ROWS] = 0
+        self._add_to_outer(i, rows)
+
+    def _become_primal(self, i: int, outer: Array, inverse: Array) -> None:
+        if not len(self._inverse):
+            shape = (self.memories, self.dim, self.dim)
+            self._put(outer=np.zeros(shape), inverse=np.zeros(shape))
+        self._outer[i], self._inverse[i] = outer, inverse
+        self._roots.pop(i, None)
+        self._counts[i, SINCE], self._counts[i, PRIMAL], self._primal[i] = 0, 1, True
+
+    def _add_to_outer(self, i: int, phi: Array) -> None:
+        dsyrk(1.0, phi.T, 1.0, self._each_outer[i], overwrite_c=1)
+        self._roots.pop(i, None)
+        self._counts[i, SINCE] += len(phi)
+        # A new inverse is d³, so at most one in 8d rows: it never costs more than the updates themselves.
+        if self._counts[i, SINCE] >= 8 * self.dim and not len(self._seen(i)):
+            self._counts[i, SINCE] = 0
+            if self._drift(i, phi[-1]) > DRIFT:
+                self.refactorise(i)
+
+    def _drift(self, i: int, phi: Array) -> float:
+        """The relative error of φᵀA⁻¹φ to first order, |uᵀ(Au − φ)| / φᵀu with u = A⁻¹φ."""
+        u = dsymv(1.0, self._each_inverse[i], phi)
+        bonus = float(phi.dot(u))
+        if bonus <= 0.0:
+            return math.inf if phi.any() else 0.0
+        residual = dsymv(1.0, self._each_outer[i], u) + self.ridge * u - phi
+        return abs(float(u.dot(residual))) / bonus
+
+    def _cholesky(self, outer: Array) -> Array | None:
+        """Lower Cholesky factor of λI + outer, in Fortran order; None if outer is no sum of φφᵀ.
+
+        A ridge below the round-off of a huge outer is lost already; the least that is not then stands in for it.
+        """
+        for ridge in (
+            self.ridge,
+            self.ridge + 4 * self.dim * np.finfo(np.float64).eps * float(np.trace(outer)),
+        ):
+            matrix = outer.copy(order="F")
+            np.fill_diagonal(matrix, matrix.diagonal() + ridge)
+            factor, failed = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
+            if not failed:
+                return cast(Array, factor)
+        return None
+
+    # What the matrices say.
+
+    def heaviest(self) -> float:
+        """The largest Σ‖φ‖² of any memory."""
+        return self._mass.item(0) if self.memories == 1 else float(self._mass.max())
+
+    def total(self, i: int) -> Array:
+        """Σφφᵀ [d, d], symmetric to the bit."""
+        outer = (
+            self._each_outer[i].copy(order="F")
+            if self._primal[i]
+            else np.zeros((self.dim, self.dim), order="F")
+        )
+        phi = self._seen(i)
+        return mirrored(dsyrk(1.0, phi.T, 1.0, outer, overwrite_c=1).T if len(phi) else outer.T)
+
+    def inverse_matrix(self, i: int) -> Array:
+        """A⁻¹ [d, d], symmetric to the bit."""
+        if self._primal[i]:
+            return mirrored(self._inverse[i])
+        inverse, v = np.asfortranarray(np.eye(self.dim) / self.ridge), self._whitened(i)
+        return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse)
+
+    def sample(self, i: int, generator: torch.Generator | None) -> Array:
+        """Δθ ~ N(0, A⁻¹), as A⁻¹(A₀^½ z + Φᵀz′) with A = A₀ + ΦᵀΦ: its covariance is A⁻¹(A₀ + ΦᵀΦ)A⁻¹."""
+        phi = self._seen(i)
+        z = torch.randn(self.dim + len(phi), generator=generator, dtype=torch.float64).numpy()
+        if self._primal[i]:
+            if i not in self._roots:
+                self._roots[i] = cast(Array, self._cholesky(self._outer[i]))
+            y = self._roots[i] @ z[: self.dim] + z[self.dim :] @ phi
+            return cast(Array, dsymv(1.0, self._each_inverse[i], y))
+        y = math.sqrt(self.ridge) * z[: self.dim] + z[self.dim :] @ phi
+        if len(phi):
+            w = dtpsv(len(phi), self._factor[i], phi @ y / self.ridge, trans=1)
+            y = y - dtpsv(len(phi), self._factor[i], w) @ phi
+        return cast(Array, y / self.ridge)
+
+    def log_det(self, i: int) -> float:
+        """log det A; of a dual memory d log λ + log det(I + ΦΦᵀ/λ)."""
+        if self._primal[i]:
+            return 2.0 * float(np.log(cast(Array, self._cholesky(self.total(i))).diagonal()).sum())
+        ends = np.cumsum(np.arange(1, len(self._seen(i)) + 1)) - 1
+        return self.dim * math.log(self.ridge) + 2.0 * float(np.log(self._factor[i, ends]).sum())
+
+    def effective_dimension(self, i: int) -> float:
+        """tr(A⁻¹(A − λI)) = d − λ tr A⁻¹; of a dual memory λ‖V‖²."""
+        if self._primal[i]:
+            return self.dim - self.ridge * float(np.trace(self._inverse[i]))
+        return self.ridge * float((self._whitened(i) ** 2).sum())
+
+    # Changes from outside.
+
+    def reset(self, i: int) -> None:
+        """A ← λI."""
+        self._counts[i, [ROWS, SINCE, PRIMAL]] = 0
+        self._primal[i] = False
+        self._mass[i] = 0.0
+        if len(self._mark):
+            self._mark[i] = 0.0
+
+    def increment(self, i: int) -> Array:
+        """Σφφᵀ since the last call, [d, d]."""
+        total = self.total(i)
+        difference = total - self.marked(i)
+        self.marked(i)[...] = total
+        return difference
+
+    def marked(self, i: int) -> Array:
+        """The Σφφᵀ that `increment` has returned so far, [d, d], to be written to."""
+        if not len(self._mark):
+            self._put(mark=np.zeros((self.memories, self.dim, self.dim)))
+        return cast(Array, self._mark[i])
+
+    def add(self, i: int, increment: Array, *, counted: bool) -> bool:
+        """A ← A + increment [d, d], to show in the next increment if `counted`. False: that is not positive definite."""
+        outer = self.total(i) + increment
+        factor = self._cholesky(outer)
+        if factor is None:
+            return False
+        if not counted:
+            self.marked(i)[...] += increment
+        self._counts[i, ROWS] = 0
+        self._become_primal(i, outer, dpotri(factor, lower=1)[0])
+        self._roots[i] = factor
+        self._mass[i] += np.trace(increment)
+        return True
+
+    def refactorise(self, i: int) -> None:
+        """A⁻¹ anew from A."""
+        self.add(i, np.zeros((self.dim, self.dim)), counted=True)
