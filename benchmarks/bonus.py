@@ -199,7 +199,7 @@ def growth() -> None:
         primal, rollout, dual = Gram(dim), Gram(dim), Gram(dim)
         for gram in (primal, rollout):
             gram.observe_rollout(features(max(dim, 32) + 1, 1, dim))  # past the dual form
-        episode = phi[: min(count, dim // 2)]
+        episode = features(dim // 2, 1, dim)
 
         def whole(gram: Gram = rollout, phi: Tensor = phi) -> int:
             gram.observe_rollout(phi)

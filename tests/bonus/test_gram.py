@@ -254,6 +254,21 @@ def test_episodic_equals_one_gram_per_env_with_hand_resets(seed, d, t, n, often)
                 torch.testing.assert_close(by_rollout[i, j], expected, rtol=1e-9, atol=0)
 
 
+def test_many_memories_step_together_as_they_do_apart():
+    """A batched step is for a dozen memories and more of about the same age; ragged ones and primal ones go singly."""
+    n, d = 16, 70
+    phi = rows(9, 90 * n, d).reshape(90, n, d)
+    gram, apart = Gram(d, memories=n), [Gram(d) for _ in range(n)]
+    for t, x in enumerate(phi):
+        mask = torch.zeros(n, dtype=torch.bool)
+        mask[t % n] = t in (20, 21, 60)
+        gram.reset(mask)
+        for i in mask.nonzero()[:, 0].tolist():
+            apart[i].reset()
+        expected = torch.cat([g.observe(row[None]) for g, row in zip(apart, x, strict=True)])
+        torch.testing.assert_close(gram.observe(x), expected, rtol=1e-9, atol=0)
+
+
 def test_an_episode_longer_than_d_goes_on_in_the_primal_form_and_a_reset_forgets_it():
     phi = rows(5, 400, 30)
     gram = Gram(30, memories=2)

@@ -80,8 +80,9 @@ class ExactForm(Memories):
         """`step` of every memory with its own row: [M, d] → [M]."""
         k = self._counts[:, ROWS]
         most = int(k.max())
-        # Together, the memories cost as much as the longest of them.
-        if self.memories == 1 or k.min() == 0 or any(self._primal) or k.sum() < 0.75 * most * self.memories:
+        # Together, each memory costs as much as the longest of them, and a dozen must share the cost of the calls.
+        apart = self.memories < 12 or k.min() == 0 or k.sum() < 0.75 * most * self.memories
+        if apart or any(self._primal):
             return np.array([self.step(i, row) for i, row in enumerate(phi)])
         if most >= self._room:
             self._grow(most + 1)
