@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from tests.algorithms.conftest import QUIET, metrics
 
 from critex.algorithms import ppo
 from critex.algorithms.ppo import PPO, Categorical, Config, Critic, Gaussian, policy_loss, value_loss
@@ -21,6 +20,7 @@ from critex.data.normalize import RewardNormalizer
 from critex.errors import UserError
 from critex.explorers import CAEPlusConfig, EllipticalConfig, NoExplorer, NoOptions, Setting, make_explorer
 from critex.run import Checkpoints, Run
+from tests.algorithms.conftest import QUIET, metrics
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Box(-1, 1, (2,))
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo.json"
@@ -193,6 +193,26 @@ def test_cae_leaves_no_gradient_and_cae_plus_trains_the_critic() -> None:
     plain = make(explorer="cae", alpha=0.0, value_coef=0.0)
     plain.update(batch, last)
     assert torch.equal(weights(plain)[-critic:], before[0][-critic:])
+
+
+def test_pairs_across_episode_ends_survive_the_shuffling() -> None:
+    """In one minibatch of all, with the loss of CAE+ alone, the gradient is that of the rollout in time order."""
+    batch, last = rollout()
+    options = {"alpha": 0.0, "epochs": 1, "minibatches": 1, "explorer": "cae_plus"}
+    for cross in (False, True):
+        agent = make(bonus=CAEPlusConfig(cross_episode_ends=cross), **options)
+        follow = torch.cat([batch.obs[1:], batch.next_obs[-1:]]) if cross else batch.next_obs
+        expected = agent.explorer.inverse(
+            *(agent.explorer.U(agent.critic.embed(x)) for x in (batch.obs, follow)), batch.action
+        )
+        losses = agent.update(batch, last)
+        got = losses["loss"] - losses["loss_policy"] - 0.5 * losses["loss_value"]
+        assert got.item() == pytest.approx(expected.mean().item(), rel=1e-5)
+
+
+def test_a_memory_cannot_be_rebuilt_without_a_replay_buffer() -> None:
+    with pytest.raises(UserError, match="rebuild_every"):
+        make(explorer="cae", bonus=EllipticalConfig(rebuild_every=100))
 
 
 def test_truncation_bootstraps_only_when_asked() -> None:

@@ -188,7 +188,11 @@ class TestCAEPlus:
     def test_table_2_parameters(self) -> None:
         """U 1024→128 with bias, f̄ 256→256→11: 199,819 of the paper's table; 527,371 without U."""
         embedding = Embedding.of(lambda obs: obs, 1024, gym.spaces.Discrete(11), takes_action=False)
-        for options, count in [({"u_dim": 128}, 199_819), ({"u_dim": 256}, 396_555), ({"use_u": False}, 527_371)]:
+        for options, count in [
+            ({"u_dim": 128}, 199_819),
+            ({"u_dim": 256}, 396_555),
+            ({"use_u": False}, 527_371),
+        ]:
             explorer = CAEPlus(CAEPlusConfig(hidden=256, **options), Setting(embedding))
             assert explorer.card()["parameters_added"] == count
 
@@ -200,17 +204,23 @@ class TestCAEPlus:
     def test_loss_is_uniform_entropy_at_uniform_logits(self) -> None:
         explorer = CAEPlus(CAEPlusConfig(), setting())
         nn.init.zeros_(explorer.inverse.head.weight)
-        assert explorer.loss(steps(5).map(lambda x: x.flatten(0, 1))).item() == pytest.approx(torch.tensor(A).log())
+        assert explorer.loss(steps(5).map(lambda x: x.flatten(0, 1))).item() == pytest.approx(
+            torch.tensor(A).log()
+        )
 
     def test_gaussian_loss_is_the_likelihood(self) -> None:
         space = gym.spaces.Box(-1, 1, (2,))
-        explorer = CAEPlus(CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False)))
+        explorer = CAEPlus(
+            CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        )
         nn.init.zeros_(explorer.inverse.head.weight)
         explorer.inverse.log_std.data = torch.tensor([0.3, -0.2])
         batch = steps(5).map(lambda x: x.flatten(0, 1))
         batch.action = torch.randn(10, 2)
         law = torch.distributions.Normal(torch.zeros(2), explorer.inverse.log_std.exp())
-        assert explorer.loss(batch).item() == pytest.approx(-law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5)
+        assert explorer.loss(batch).item() == pytest.approx(
+            -law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5
+        )
 
     @pytest.mark.parametrize("in_bonus", [True, False])
     def test_bias_of_u(self, in_bonus: bool) -> None:
@@ -225,8 +235,8 @@ class TestCAEPlus:
         follow = replace(rollout, next_obs=torch.cat([rollout.obs[1:], rollout.next_obs[-1:]]))
         truth = CAEPlus(CAEPlusConfig(), setting())
         truth.load_state_dict(explorer.state_dict())
-        assert torch.equal(explorer.loss(rollout), truth.loss(follow))
-        assert not torch.equal(explorer.loss(rollout), truth.loss(rollout))
+        assert torch.equal(explorer.loss(explorer.prepare(rollout)), truth.loss(follow))
+        assert not torch.equal(explorer.loss(explorer.prepare(rollout)), truth.loss(truth.prepare(rollout)))
 
     def test_learns_the_action(self) -> None:
         """s' = s + e_a: the inverse dynamics can know the action from the difference."""
@@ -255,7 +265,9 @@ def test_mixing() -> None:
     torch.testing.assert_close(anew, batch.reward + 0.5 * expected.float())
     value = ExplorationConfig(alpha=0.5, bonus_in="value")
     assert torch.equal(reshaped(batch, explorer, value), batch.reward)
-    torch.testing.assert_close(value_bonus(batch.obs, explorer, value), 0.5 * explorer.measure_actions(batch.obs)[0].float())
+    torch.testing.assert_close(
+        value_bonus(batch.obs, explorer, value), 0.5 * explorer.measure_actions(batch.obs)[0].float()
+    )
     assert value_bonus(batch.obs, explorer, ExplorationConfig()) == 0
 
 
@@ -263,10 +275,19 @@ def test_mixing() -> None:
     ("cfg", "message"),
     [
         (ExplorationConfig(explorer="cea"), "did you mean cae"),
-        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), recompute=True), "lifelong"),
-        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), bonus_in="value"), "lifelong"),
+        (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), recompute=True),
+            "lifelong",
+        ),
+        (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scope="episodic"), bonus_in="value"),
+            "lifelong",
+        ),
         (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scaling="batch")), "welford"),
-        (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")), "takes only the state"),
+        (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
+            "takes only the state",
+        ),
     ],
 )
 def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None:

@@ -308,7 +308,8 @@ class PPO:
         )
 
         columns = [x.flatten(0, 1) for x in (obs, action, log_prob, value, target, advantage)]  # [T·N, …]
-        flat, learned = rollout.map(lambda x: x.flatten(0, 1)), list(self.explorer.parameters())  # CAE+
+        flat = self.explorer.prepare(rollout).map(lambda x: x.flatten(0, 1))  # CAE+
+        learned = list(self.explorer.parameters())  # CAE+
         weights = [p for group in self.optimizer.param_groups for p in group["params"]]
         size = len(columns[0]) // cfg.minibatches
         for _ in range(cfg.epochs):

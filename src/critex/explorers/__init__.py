@@ -51,13 +51,21 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     if not isinstance(options, cls.Config):
         raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
     if cfg.bonus_in == "value" and not setting.embedding.discrete:
-        raise UserError("bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward")
+        raise UserError(
+            "bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward"
+        )
     explorer: Explorer = cls(options, setting)
     if explorer.episodic and (cfg.bonus_in == "value" or cfg.recompute):
         option = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
         raise UserError(f"{option} needs a memory that outlives the episode; use --bonus.scope lifelong")
     if not rollouts and getattr(options, "scaling", None) == "batch":
-        raise UserError("scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford")
+        raise UserError(
+            "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford"
+        )
     if not rollouts and getattr(options, "cross_episode_ends", False):
-        raise UserError("cross_episode_ends needs an algorithm that learns from rollouts; it has no meaning in replay")
+        raise UserError(
+            "cross_episode_ends needs an algorithm that learns from rollouts; it has no meaning in replay"
+        )
+    if rollouts and getattr(options, "rebuild_every", False):
+        raise UserError("rebuild_every needs a replay buffer, which this algorithm does not have; leave it at 0")
     return explorer

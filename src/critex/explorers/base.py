@@ -69,6 +69,10 @@ class Explorer(nn.Module):
         """(raw, scaled) bonuses [..., A] of every action in a state; nothing changes."""
         raise UserError(f"explorer {type(self).__name__} cannot compare actions; use bonus_in=reward")
 
+    def prepare(self, rollout: Transition) -> Transition:
+        """A rollout [T, N] as `loss` wants it, before the algorithm cuts it into minibatches."""
+        return rollout
+
     def loss(self, batch: Transition) -> Tensor:
         """What the explorer's own parameters, and through them the critic's trunk, minimise: L_f of CAE+."""
         return torch.zeros(())

@@ -1,11 +1,11 @@
 """CAE+: CAE through a small linear map U that an inverse-dynamics network trains together with the critic.
 
-    β from Uφ(s,a);    L_f = −log p(a | Uφ(s), Uφ(s'));    the critic minimises L_B + L_f
+β from Uφ(s,a);    L_f = −log p(a | Uφ(s), Uφ(s'));    the critic minimises L_B + L_f
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,8 @@ from critex.explorers.inverse import InverseDynamics, orthogonal
 
 @dataclass(frozen=True)
 class CAEPlusConfig(EllipticalConfig):
+    """Options of CAE+: those of the elliptical bonus, and of the networks that it adds."""
+
     u_dim: int | None = None
     """Rows of U (none: a quarter of the critic's embedding)."""
     hidden: int = 64
@@ -71,16 +73,17 @@ class CAEPlus(Elliptical):
     def phi_each_action(self, obs: Tree) -> Tensor:
         return self.embedding.each_action(obs, self._project)
 
+    def prepare(self, rollout: Transition) -> Transition:
+        return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
+
     def loss(self, batch: Transition) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
         project = self.U or identity
-        next_obs = follow(batch) if self.options.cross_episode_ends else batch.next_obs
-        here, there = (project(self.embedding.state(obs)) for obs in (batch.obs, next_obs))
-        return self.options.loss_coef * self.inverse(here, there, batch.action).mean()
+        here, there = (project(self.embedding.state(obs)) for obs in (batch.obs, batch.next_obs))
+        loss: Tensor = self.inverse(here, there, batch.action).mean()
+        return self.options.loss_coef * loss
 
 
 def follow(rollout: Transition) -> Tree:
     """The observation after each one in a rollout [T, N], whether or not an episode ended in between."""
-    if rollout.reward.ndim != 2:
-        raise UserError("cross_episode_ends needs rollouts in time order; this algorithm learns from single transitions")
     return tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)
