@@ -295,14 +295,22 @@ def main() -> None:
         do(json.loads(args.job), args.core)
         return
     pythons = {name: install(name) for name in args.rivals}
-    results = [compare(algorithm, env, args, pythons) for algorithm in args.algorithms for env in args.envs]
-    for result in results:
-        show(result)
+    for algorithm in args.algorithms:
+        for env in args.envs:
+            result = compare(algorithm, env, args, pythons)
+            show(result)
+            keep(result, args)
+
+
+def keep(result: dict[str, Any], args: argparse.Namespace) -> None:
+    """Write the result in the place of an older one of the same algorithm and task."""
+    results = json.loads(args.out.read_text())["results"] if args.out.exists() else []
+    place = {(r["algorithm"], r["env"]): r for r in results}
+    place[result["algorithm"], result["env"]] = result
     versions = {package: version(package) for package in SAME} | {name: RIVALS[name] for name in args.rivals}
-    report = {"repeats": args.repeats, "versions": versions, "results": results}
+    report = {"repeats": args.repeats, "versions": versions, "results": list(place.values())}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nwritten: {args.out}")
 
 
 if __name__ == "__main__":
