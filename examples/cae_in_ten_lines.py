@@ -40,6 +40,8 @@ class CAE:
         self.m2 += delta * (bonus - self.mean)
         std = (self.m2 / self.n) ** 0.5  # Algorithm 1: scale by the running standard deviation
         return self.alpha * (bonus / std if std > 1e-8 * abs(self.mean) else bonus)
+
+
 # -----------------------------------------------------------------------------------------------------------
 
 

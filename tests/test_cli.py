@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -54,7 +53,12 @@ def test_every_resolved_field_survives_the_config_file(tmp_path: Path) -> None:
 
 def test_precedence_of_preset_and_flag() -> None:
     cfg = train_config("dqn", ["--explorer", "cae_plus", "--preset", "official", "--bonus.ridge", "0.3"])
-    assert (cfg.bonus.strategy, cfg.bonus.scope, cfg.bonus.ridge, cfg.reward_clip) == ("ucb_squared", "episodic", 0.3, 1.0)
+    assert (cfg.bonus.strategy, cfg.bonus.scope, cfg.bonus.ridge, cfg.reward_clip) == (
+        "ucb_squared",
+        "episodic",
+        0.3,
+        1.0,
+    )
     assert train_config("dqn", ["--explorer=cae"]).bonus.strategy == "ucb"
 
 
@@ -72,7 +76,10 @@ def test_precedence_of_preset_and_flag() -> None:
         (["train", "dqn", "--explorer", "cae", "--preset", "papr"], "did you mean paper"),
         (["train", "dqn", "--env", "CartPol-v1", "--out", "{tmp}/x"], "did you mean CartPole-v1"),
         (["train", "dqn", "--env", "Pendulum-v1", "--out", "{tmp}/x"], "discrete actions"),
-        (["train", "dqn", "--explorer", "cae", "--preset", "official", "--out", "{tmp}/x"], "--bonus.scaling welford"),
+        (
+            ["train", "dqn", "--explorer", "cae", "--preset", "official", "--out", "{tmp}/x"],
+            "--bonus.scaling welford",
+        ),
         (["resume", "{tmp}/nothing"], "does not exist"),
         (["eval", "{tmp}"], "not a run directory"),
         (["eval", "{tmp}", "--episodes", "0"], "at least 1"),
@@ -82,7 +89,9 @@ def test_mistakes(args: list[str], message: str, tmp_path: Path, capsys: pytest.
     assert message in fails(capsys, *(arg.replace("{tmp}", str(tmp_path)) for arg in args))
 
 
-def test_a_refused_run_leaves_no_directory_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_run_leaves_no_directory_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """After a mistake the same --out can be used again."""
     out = str(tmp_path / "a")
     fails(capsys, "train", "dqn", "--env", "CartPol-v1", "--out", out)
@@ -108,7 +117,9 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "a"
     command = [sys.executable, "-m", "critex.cli", "train", "dqn", "--steps", "1000000", "--out", str(out)]
-    process = subprocess.Popen([*command, "--no-progress", "--no-tensorboard"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "--no-progress", "--no-tensorboard"], stderr=subprocess.PIPE, text=True
+    )
     while not list(out.glob("checkpoints/*.ckpt")):
         assert process.poll() is None
         time.sleep(0.05)
@@ -117,4 +128,4 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.splitlines()[-1].endswith(f"go on with: critex resume {out}")
-    assert max(os.listdir(out / "checkpoints")) > "step-000000000000.ckpt"
+    assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"

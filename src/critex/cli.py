@@ -31,6 +31,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def dispatch(args: list[str]) -> None:
+    """Call the command that the arguments name."""
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROG} COMMAND [OPTIONS]\n")
         for name, command in COMMANDS.items():
@@ -77,7 +78,9 @@ def train(args: list[str]) -> None:
 
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROG} train ALGORITHM [OPTIONS]\n\nalgorithms: {', '.join(ALGORITHMS)}")
-        print(f"{PROG} train ALGORITHM --help lists the options; with --explorer NAME also those of the explorer.")
+        print(
+            f"{PROG} train ALGORITHM --help lists the options; with --explorer NAME also those of the explorer."
+        )
         return
     name = args[0]
     cfg = train_config(name, args[1:])
@@ -94,7 +97,10 @@ def train_config(name: str, args: list[str]) -> Any:
     default = default_config(name, _peek(args, "explorer") or config.explorer, _peek(args, "preset"))
     # Which options --bonus.* there are depends on the explorer, so the type of the field is made here.
     typed = make_dataclass(
-        "Config", [("bonus", type(default.bonus), field(default=default.bonus))], bases=(config,), kw_only=True
+        "Config",
+        [("bonus", type(default.bonus), field(default=default.bonus))],
+        bases=(config,),
+        kw_only=True,
     )
     values = {f.name: getattr(default, f.name) for f in fields(default)}
     parsed = parse(typed, f"{PROG} train {name}", args, default=typed(**values))
@@ -165,7 +171,9 @@ def evaluate(args: list[str]) -> None:
     result = play(agent.policy, make_envs, episodes, seed)
     returns = torch.tensor(result["returns"], dtype=torch.float64)
     spread = returns.std().item() if len(returns) > 1 else 0.0
-    print(f"{path} at step {state['run']['step']}: return {returns.mean():.4g} ± {spread:.4g} over {len(returns)} episodes")
+    print(
+        f"{path} at step {state['run']['step']}: return {returns.mean():.4g} ± {spread:.4g} over {len(returns)} episodes"
+    )
 
 
 def doctor(args: list[str]) -> None:

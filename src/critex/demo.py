@@ -30,15 +30,24 @@ METHODS = {
 def demo_jobs(out: Path, seeds: Sequence[int]) -> list[Job]:
     """One run for each method and seed; the seeds of a method are spread, so that all methods show early."""
     return [
-        Job(f"{label}, seed {seed}", out / "runs" / f"{slug(label)}-{seed}", train_arguments(flags, seed), SIZE * EPISODES)
+        Job(
+            f"{label}, seed {seed}",
+            out / "runs" / f"{slug(label)}-{seed}",
+            train_arguments(flags, seed),
+            SIZE * EPISODES,
+        )
         for seed in seeds
         for label, flags in METHODS.items()
     ]
 
 
 def train_arguments(flags: str, seed: int) -> tuple[str, ...]:
+    """The arguments of `critex train` for one method and seed."""
     return ("dqn", *SHARED.split(), *flags.split(), "--seed", str(seed))
 
 
 def slug(label: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in label.replace("ε", "e").lower()).strip("-")
+    """The label as a directory name."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in label.replace("ε", "e").lower()).strip(
+        "-"
+    )

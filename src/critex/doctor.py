@@ -12,7 +12,18 @@ import torch
 from critex.envs import make
 from critex.errors import UserError
 
-PACKAGES = ("critex", "torch", "numpy", "scipy", "gymnasium", "tyro", "rich", "tensorboard", "wandb", "matplotlib")
+PACKAGES = (
+    "critex",
+    "torch",
+    "numpy",
+    "scipy",
+    "gymnasium",
+    "tyro",
+    "rich",
+    "tensorboard",
+    "wandb",
+    "matplotlib",
+)
 # One task of each family, made and stepped for real.
 PROBES = {
     "built-in": ("DeepSea-10-v0", ""),
@@ -49,6 +60,7 @@ def probe(family: str) -> Probe:
 
 
 def version(package: str) -> str | None:
+    """The installed version, if any."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -27,6 +27,7 @@ Project = Callable[[Tensor], Tensor]
 
 
 def identity(phi: Tensor) -> Tensor:
+    """CAE's own projection: none."""
     return phi
 
 
@@ -51,7 +52,12 @@ class Embedding:
 
     @classmethod
     def of(
-        cls, critic: Callable[..., Tensor], critic_dim: int, action_space: gym.Space[Any], *, takes_action: bool
+        cls,
+        critic: Callable[..., Tensor],
+        critic_dim: int,
+        action_space: gym.Space[Any],
+        *,
+        takes_action: bool,
     ) -> Embedding:
         """The embedding of a critic that acts in `action_space`, in the form the paper's runs use."""
         match action_space:
@@ -111,14 +117,18 @@ class Embedding:
         if not self.discrete:
             raise ValueError("bonuses can be compared over all actions only where there are finitely many")
         if self.form == "next_state":
-            raise ValueError("φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block")
+            raise ValueError(
+                "φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block"
+            )
         if self.form == "state_action":
             raise ValueError("comparing actions needs a critic that takes only the state")
         state = project(self.state(obs)).unsqueeze(-2)
         state = state.expand(*state.shape[:-2], self.action_dim, -1)
         if self.form == "block":
             return self._to_length(state)
-        return self._join(state, torch.eye(self.action_dim, device=state.device).expand(*state.shape[:-1], -1))
+        return self._join(
+            state, torch.eye(self.action_dim, device=state.device).expand(*state.shape[:-1], -1)
+        )
 
     def _join(self, state: Tensor, code: Tensor) -> Tensor:
         if self.norm is not None:
@@ -129,7 +139,7 @@ class Embedding:
         return phi if self.norm is None else self.norm * F.normalize(phi, dim=-1)
 
 
-class last_hidden:  # noqa: N801  (used as a function: `embed = critex.last_hidden(critic)`)
+class last_hidden:
     """φ of any critic without an `embed` method: the input of its last linear layer.
 
     `embed = last_hidden(critic)` runs `critic(*inputs)` and returns what its final `nn.Linear` was given,
@@ -141,7 +151,9 @@ class last_hidden:  # noqa: N801  (used as a function: `embed = critex.last_hidd
         linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
         if isinstance(layer, str):
             if layer not in linears:
-                raise ValueError(f"layer={layer!r} is no linear layer of the module; it has {', '.join(linears)}")
+                raise ValueError(
+                    f"layer={layer!r} is no linear layer of the module; it has {', '.join(linears)}"
+                )
             found = linears[layer]
         elif layer is not None:
             if not isinstance(layer, nn.Linear):
@@ -166,7 +178,9 @@ class last_hidden:  # noqa: N801  (used as a function: `embed = critex.last_hidd
             or (linears[name].weight.shape == shape and name.rpartition(".")[0] != parent)
         ]
         if rivals:
-            raise ValueError(f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer=")
+            raise ValueError(
+                f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer="
+            )
         return linears[last]
 
     def __call__(self, *inputs: Any) -> Tensor:

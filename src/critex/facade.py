@@ -1,7 +1,7 @@
 """CAE and CAE+ for a training loop that somebody else wrote.
 
-    explorer = critex.CAE(embed, alpha=0.2, ridge=1.0)     # embed: (obs, action) → φ
-    rewards = rewards + explorer(obs, actions)             # α × scaled β; then A ← A + φφᵀ
+explorer = critex.CAE(embed, alpha=0.2, ridge=1.0)     # embed: (obs, action) → φ
+rewards = rewards + explorer(obs, actions)             # α × scaled β; then A ← A + φφᵀ
 """
 
 from __future__ import annotations
@@ -64,9 +64,13 @@ class CAE(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(embed, nn.Module):
-            raise UserError("embed must be a function; for a module use critex.last_hidden(module) or its own method")
+            raise UserError(
+                "embed must be a function; for a module use critex.last_hidden(module) or its own method"
+            )
         if num_actions is not None and action_dim is not None:
-            raise UserError("give num_actions for discrete actions or action_dim for continuous ones, not both")
+            raise UserError(
+                "give num_actions for discrete actions or action_dim for continuous ones, not both"
+            )
         self.alpha = alpha
         self.num_envs = num_envs
         # A tuple hides a module behind `embed` from registration: the critic's parameters stay the critic's.
@@ -113,9 +117,13 @@ class CAE(nn.Module):
         else:
             start = _tensor(episode_start).bool()
             if start.shape != (n,):
-                raise UserError(f"episode_start must have one boolean per env, [{n}], got {list(start.shape)}")
+                raise UserError(
+                    f"episode_start must have one boolean per env, [{n}], got {list(start.shape)}"
+                )
         if n != self.num_envs:
-            raise UserError(f"got {n} actions but num_envs={self.num_envs}; pass num_envs={n} to {type(self).__name__}")
+            raise UserError(
+                f"got {n} actions but num_envs={self.num_envs}; pass num_envs={n} to {type(self).__name__}"
+            )
         no = torch.zeros(n, dtype=torch.bool)
         return Transition(
             obs=state, action=action, reward=torch.zeros(n), next_obs=after, terminated=no, truncated=no,
@@ -161,7 +169,9 @@ class CAE(nn.Module):
     def set_extra_state(self, state: tuple[int, int] | None) -> None:
         pass  # used by load_state_dict, before the explorer's own state is loaded
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         """Restore memory, scaler and random state; also before the first call."""
         built = state_dict["_extra_state"]
         if built is not None and self.explorer is None:
@@ -186,7 +196,9 @@ class CAEPlus(CAE):
     def __init__(self, embed: Callable[..., Tensor], alpha: float = 1.0, **keywords: Any) -> None:
         super().__init__(embed, alpha, **keywords)
         if self._dim is None or self._actions == (None, None):
-            raise UserError("CAEPlus needs dim= (the length of φ) and num_actions= or action_dim= to make its networks")
+            raise UserError(
+                "CAEPlus needs dim= (the length of φ) and num_actions= or action_dim= to make its networks"
+            )
         self._build(self._dim, 0)
 
     def loss(self, obs: Array, actions: Array, next_obs: Array) -> Tensor:
@@ -194,7 +206,9 @@ class CAEPlus(CAE):
         assert self.explorer is not None
         action = _tensor(actions)
         no = torch.zeros(action.shape[:1], dtype=torch.bool)
-        return self.explorer.loss(Transition(_tensors(obs), action, no.float(), _tensors(next_obs), no, no, no))
+        return self.explorer.loss(
+            Transition(_tensors(obs), action, no.float(), _tensors(next_obs), no, no, no)
+        )
 
 
 def _tensor(x: Any) -> Tensor:

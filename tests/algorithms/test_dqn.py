@@ -128,9 +128,17 @@ def test_learns_cartpole(train: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("strategy", ["ucb", "thompson"])
 def test_solves_deepsea_where_epsilon_greedy_cannot(strategy: str, train: Callable[..., Path]) -> None:
-    options = LEARNING | {"env": "DeepSea-8-v0", "steps": 8 * 400, "learning_starts": 64, "epsilon_end": 0.0, "seed": 1}
+    options = LEARNING | {
+        "env": "DeepSea-8-v0",
+        "steps": 8 * 400,
+        "learning_starts": 64,
+        "epsilon_end": 0.0,
+        "seed": 1,
+    }
     bonus = EllipticalConfig(strategy=strategy, embedding="block", phi_norm=10.0, rebuild_every=160)
-    explored = train("dqn", "cae", explorer="cae", bonus_in="value", alpha=0.05, bonus=bonus, epsilon_start=0.0, **options)
+    explored = train(
+        "dqn", "cae", explorer="cae", bonus_in="value", alpha=0.05, bonus=bonus, epsilon_start=0.0, **options
+    )
     assert sum(last_returns(explored, 20)) / 20 > 0.9
     greedy = train("dqn", "greedy", epsilon_start=0.0, **options)
     assert max(last_returns(greedy, 400)) < 0.5
@@ -175,7 +183,9 @@ FLAGS = (
 
 
 def start(*args: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
 
 
 def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ def job(out: Path, *extra: str) -> Job:
 
 
 def test_runs_all_names_failures_and_skips_what_is_finished(tmp_path: Path) -> None:
-    jobs = [job(tmp_path / "a"), job(tmp_path / "b", "--env", "Pendulum-v1"), job(tmp_path / "c", "--seed", "1")]
+    jobs = [
+        job(tmp_path / "a"),
+        job(tmp_path / "b", "--env", "Pendulum-v1"),
+        job(tmp_path / "c", "--seed", "1"),
+    ]
     failures = launch(jobs, parallel=2)
     assert [failure.job.label for failure in failures] == ["b"]
     assert "discrete actions" in str(failures[0]) and "exit code 2" in str(failures[0])
@@ -50,7 +54,9 @@ def test_ctrl_c_reaches_the_runs_and_loses_nothing(tmp_path: Path) -> None:
         "from pathlib import Path; from tests.suite.test_launch import job; from critex.suite import launch;"
         f"launch([job(Path({str(tmp_path / 'a')!r}), '--steps', '1000000')])"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stderr=subprocess.DEVNULL, start_new_session=True
+    )
     while not list(tmp_path.glob("a/checkpoints/step-0000000001*")):
         assert process.poll() is None
         time.sleep(0.05)

@@ -16,18 +16,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Batch, Replay
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
-from critex.explorers import Setting, make_explorer, reshaped, value_bonus  # CAE
+from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
 from critex.networks import Flatten, mlp
 from critex.run import Run, RunConfig
 
 
 @dataclass(kw_only=True)
 class Config(ExplorationConfig, RunConfig):
+    """Options of DQN; the defaults are CleanRL's."""
+
     env: str = "CartPole-v1"
     """Id of the environment."""
     steps: int = 500_000
@@ -61,7 +63,9 @@ class Config(ExplorationConfig, RunConfig):
     """Widths of the network's hidden layers; the last one is φ."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1)
+        require_at_least(
+            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1
+        )
         if not self.hidden:
             raise UserError("hidden needs at least one layer: its last one is φ")
 
@@ -89,12 +93,18 @@ class QNetwork(nn.Module):
 class DQN:
     """The agent: acts ε-greedily, learns by Q-learning on replayed transitions."""
 
+    explorer: Explorer  # CAE
+
     def __init__(
-        self, cfg: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any], device: torch.device
+        self,
+        cfg: Config,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device,
     ) -> None:
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"dqn needs discrete actions, {cfg.env} has {action_space}")
-        self.cfg = cfg
+        self.cfg, self.device = cfg, device
         self.num_actions = int(action_space.n)
         self.q, self.target = (
             QNetwork(observation_space, self.num_actions, cfg.hidden).to(device) for _ in range(2)
@@ -113,6 +123,7 @@ class DQN:
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
         """ε-greedy actions, [N]."""
+        obs = tree_map(lambda x: x.to(self.device), obs)
         q = self.q(obs)
         q = q + value_bonus(obs, self.explorer, self.cfg)  # CAE   Q + αβ, where the bonus goes into the value
         n = len(q)
@@ -123,8 +134,8 @@ class DQN:
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The greedy action without any bonus, for evaluation."""
-        actions: Tensor = self.q(obs).argmax(-1)
-        return actions
+        q: Tensor = self.q(tree_map(lambda x: x.to(self.device), obs))
+        return q.argmax(-1)
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One gradient step on L_B = (Q(s,a) − r − γ max Q̄(s',·))²."""
@@ -167,7 +178,7 @@ def train(cfg: Config, run: Run) -> None:
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = DQN(cfg, envs.observation_space, envs.action_space, run.device)
     replay = Replay(cfg.buffer_size, cfg.seed)
-    parts = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
+    parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
     agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
@@ -176,7 +187,7 @@ def train(cfg: Config, run: Run) -> None:
     obs = envs.obs
     for step in run.steps(cfg.steps, cfg.num_envs):
         transition, obs = envs.step(agent.act(obs, step))
-        transition.bonus = explorer.bonus(transition)  # CAE   scaled β; then A ← A + φφᵀ
+        transition.bonus = explorer.bonus(transition.to(run.device))  # CAE   scaled β; then A ← A + φφᵀ
         replay.add(transition)
         run.episodes(envs.pop_episodes())
         run.visits(transition)
@@ -184,7 +195,7 @@ def train(cfg: Config, run: Run) -> None:
         after = step + cfg.num_envs
         if after >= cfg.learning_starts:
             for _ in range(after // cfg.train_every - step // cfg.train_every):
-                losses = agent.update(replay.sample(cfg.batch_size))
+                losses: dict[str, Any] = agent.update(replay.sample(cfg.batch_size).to(run.device))
                 explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
                 if run.due():
                     losses |= explorer.metrics()  # CAE
@@ -193,6 +204,6 @@ def train(cfg: Config, run: Run) -> None:
                 agent.target.load_state_dict(agent.q.state_dict())
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card = {"parameters": sum(p.numel() for p in agent.q.parameters())}
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent.q.parameters())}
     card |= explorer.card()  # CAE
     run.finish(card)

@@ -123,7 +123,7 @@ class Envs:
     def close(self) -> None:
         """Release what the environments hold."""
         for env in self._envs:
-            env.close()  # type: ignore[no-untyped-call]
+            env.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Where every env stands: its episode's number and the actions taken in it."""

@@ -1,6 +1,6 @@
 """The elliptical bonus over any embedding: CAE, CAE+ and E3B are this one mechanism.
 
-    A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, Δθ ~ N(0, A⁻¹) (Thompson)
+A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, Δθ ~ N(0, A⁻¹) (Thompson)
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class Elliptical(Explorer):
         super().__init__()
         form: Form = setting.embedding.form if config.embedding == "auto" else config.embedding
         if form == "state_action" and not setting.embedding.takes_action:
-            raise UserError("this critic takes only the state; use embedding=state_and_action, next_state or block")
+            raise UserError(
+                "this critic takes only the state; use embedding=state_and_action, next_state or block"
+            )
         if form == "block" and not setting.embedding.discrete:
             raise UserError("embedding=block needs discrete actions")
         self.config = config
@@ -83,7 +85,9 @@ class Elliptical(Explorer):
         self.strategy = STRATEGIES[config.strategy]
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
-        self.scaler = WelfordScaler(warmup=config.warmup) if config.scaling == "welford" else SCALERS[config.scaling]()
+        self.scaler = (
+            WelfordScaler(warmup=config.warmup) if config.scaling == "welford" else SCALERS[config.scaling]()
+        )
         self._generator = torch.Generator().manual_seed(setting.seed)
         self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
         self._steps = self._rebuilt_at = 0
@@ -173,7 +177,9 @@ class Elliptical(Explorer):
 
     def metrics(self) -> dict[str, float]:
         drift = {} if self._drift is None else {"phi_drift": self._drift}
-        return super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())} | drift
+        return (
+            super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())} | drift
+        )
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 
 def orthogonal(layer: nn.Linear, gain: float = math.sqrt(2)) -> nn.Linear:
+    """The layer with orthogonal weights of that gain and no bias."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -31,7 +32,7 @@ class InverseDynamics(nn.Module):
 
     def forward(self, embedding: Tensor, next_embedding: Tensor, action: Tensor) -> Tensor:
         """−log p(action), [...]."""
-        out = self.head(F.relu(self.body(torch.cat([embedding, next_embedding], dim=-1))))
+        out: Tensor = self.head(F.relu(self.body(torch.cat([embedding, next_embedding], dim=-1))))
         if self.discrete:
             return -out.log_softmax(-1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
         squares = ((action - out) / self.log_std.exp()).square()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import gymnasium as gym
-import torch
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from critex.data.tree import Tree
 from critex.errors import UserError
 
-
 ReLU = partial(nn.ReLU, inplace=True)  # a linear layer does not need its output for the gradient
 
 
 def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> nn.Sequential:
     """Linear layers sizes[0] → … → sizes[-1], each followed by the activation: an embedding, without its head."""
     layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), activation()]
     return nn.Sequential(*layers)
 

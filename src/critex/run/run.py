@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +18,12 @@ from critex.errors import UserError
 from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
 from critex.run.config import RunConfig, check, to_dict
 from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
-from critex.run.files import Lock, atomic_write, disk_errors, notice, sync_directory
+from critex.run.files import LOCK, Lock, atomic_write, disk_errors, notice, sync_directory
 from critex.run.interrupt import Interrupted, StopSignals
 from critex.run.logbook import Logbook, next_multiple
+from critex.run.metrics import METRICS
 from critex.run.progress import Display, Silent, make_display
-from critex.run.record import CARD, require_free, require_run, write_card, write_config
+from critex.run.record import CARD, CONFIG, require_free, require_run, write_card, write_config
 from critex.run.seeding import (
     choose_device,
     derive_seed,
@@ -71,7 +71,7 @@ class Run:
         self._signals = StopSignals()
         self._display: Display = Silent()
         self._visits = Visits()
-        self._solved = False  # an evaluation reached stop_return
+        self._begun = self._solved = False  # the loop has; an evaluation reached stop_return
         self._next_eval = options.eval_every or sys.maxsize
         self._next_checkpoint = options.checkpoint_every or sys.maxsize
         self._next_tick = 0.0
@@ -168,8 +168,13 @@ class Run:
     ) -> None:
         with contextlib.suppress(*([UserError] if error else [])):  # the first error is the one to report
             self.close()
-        if error and not self._resume and not self._checkpoints.files():
-            shutil.rmtree(self.path)  # refused before it began: leave nothing in the way of the next try
+        if (
+            error and not self._resume and not self._begun
+        ):  # refused: leave nothing in the way of the next try
+            for name in (CONFIG, METRICS, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     # The loop -----------------------------------------------------------------------------------------------
 
@@ -196,6 +201,7 @@ class Run:
             signals.release()
 
     def _begin(self, total: int) -> None:
+        self._begun = True
         self._visits.begin(total, self.step)
         with preserved_rng():  # a mirror may draw what it likes
             self._log.open_mirrors(self._config, self.step)
@@ -284,7 +290,11 @@ class Run:
         self._saved_at = time.perf_counter()
 
     def _state(self) -> dict[str, Any]:
-        run = {"step": self.step, "next_eval": self._next_eval, "next_checkpoint": self._next_checkpoint}
+        run: dict[str, Any] = {
+            "step": self.step,
+            "next_eval": self._next_eval,
+            "next_checkpoint": self._next_checkpoint,
+        }
         run |= {"solved": self._solved, "visits": self._visits.state_dict()}
         parts = {name: part.state_dict() for name, part in self._parts.items()}
         return {"run": run, "log": self._log.state_dict(), "parts": parts, "rng": rng_state()}

@@ -39,7 +39,11 @@ class Job:
 
     def command(self) -> list[str]:
         begun = (self.out / "config.toml").exists()
-        action = ["resume", str(self.out)] if begun else ["train", *self.train, "--no-progress", "--out", str(self.out)]
+        action = (
+            ["resume", str(self.out)]
+            if begun
+            else ["train", *self.train, "--no-progress", "--out", str(self.out)]
+        )
         return [sys.executable, "-m", "critex.cli", *action]
 
     def progress(self) -> tuple[int, float | None]:
@@ -114,6 +118,8 @@ def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
 
 
 class Show(Protocol):
+    """Tells the person at the terminal where the jobs stand."""
+
     def __call__(self, running: dict[Job, Any], failures: list[Failure]) -> None:
         """Show where the jobs stand."""
 
@@ -128,9 +134,16 @@ def _display(title: str, jobs: Sequence[Job]) -> Iterator[Show]:
     if not console.is_terminal:
         yield _Plain(title, jobs)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+    )
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bars = {job: progress.add_task(job.label, total=job.steps, state="waits", start=False) for job in jobs}
+        bars = {
+            job: progress.add_task(job.label, total=job.steps, state="waits", start=False) for job in jobs
+        }
 
         def show(running: dict[Job, Any], failures: list[Failure]) -> None:
             failed = {failure.job for failure in failures}
@@ -138,7 +151,15 @@ def _display(title: str, jobs: Sequence[Job]) -> Iterator[Show]:
                 if progress.tasks[bar].finished:
                     continue
                 step, last = job.progress()
-                state = "failed" if job in failed else "finished" if job.finished else "runs" if job in running else ""
+                state = (
+                    "failed"
+                    if job in failed
+                    else "finished"
+                    if job.finished
+                    else "runs"
+                    if job in running
+                    else ""
+                )
                 if job in running:
                     progress.start_task(bar)
                 text = f"return {last:.3g}" if last is not None and state == "runs" else state or "waits"
@@ -159,7 +180,10 @@ class _Plain:
         for job in self._jobs:
             if job.finished and job not in self._finished:
                 self._finished.add(job)
-                print(f"{self._title}: {job.label} finished ({len(self._finished)} of {len(self._jobs)})", flush=True)
+                print(
+                    f"{self._title}: {job.label} finished ({len(self._finished)} of {len(self._jobs)})",
+                    flush=True,
+                )
         if running and time.monotonic() >= self._next:
             self._next = time.monotonic() + 20
             states = (f"{job.label} {100 * job.progress()[0] / job.steps:.0f}%" for job in running)
