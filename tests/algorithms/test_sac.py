@@ -65,7 +65,7 @@ def test_density_of_the_squashed_gaussian() -> None:
         assert inside.sum() > 100
         torch.testing.assert_close(log_prob[inside], law.log_prob(action).sum(-1)[inside], rtol=0, atol=2e-4)
         assert (action >= torch.tensor([-1, -2])).all() and (action <= torch.tensor([1, 6])).all()
-        torch.testing.assert_close(actor.mode(obs), affine(mean.tanh()))
+        torch.testing.assert_close(actor.squash(mean), affine(mean.tanh()))
 
 
 @pytest.mark.parametrize("task", MUJOCO)

@@ -107,15 +107,18 @@ class Actor(nn.Module):
         self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden], nn.GELU))
         self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
 
-    def mode(self, obs: Tree) -> Tensor:
-        """The squashed mean, [..., a]."""
-        mean: Tensor = self.head(self.body(obs)).chunk(2, dim=-1)[0]
-        return mean.tanh() * self.scale + self.centre
+    def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Mean and log σ before the squashing, [..., a] each."""
+        mean, log_std = self.head(self.body(obs)).chunk(2, dim=-1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+    def squash(self, u: Tensor) -> Tensor:
+        """[..., a] into the range of the actions."""
+        return u.tanh() * self.scale + self.centre
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
-        mean, log_std = self.head(self.body(obs)).chunk(2, dim=-1)
-        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        mean, log_std = self.gaussian(obs)
         noise = torch.randn_like(mean)
         squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
         # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
@@ -213,13 +216,13 @@ class DSAC:
     @torch.no_grad()
     def act(self, obs: Tree) -> Tensor:
         """Samples of the policy, [N, a]."""
-        action: Tensor = self.actor(tree_map(lambda x: x.to(self.device), obs))[0]
-        return action
+        mean, log_std = self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))
+        return self.actor.squash(torch.normal(mean, log_std.exp()))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The squashed mean, for evaluation."""
-        return self.actor.mode(tree_map(lambda x: x.to(self.device), obs))
+        return self.actor.squash(self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))[0])
 
     @torch.no_grad()
     def targets(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:

@@ -90,15 +90,18 @@ class Actor(nn.Module):
         self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden]))
         self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
 
-    def mode(self, obs: Tree) -> Tensor:
-        """The squashed mean, [..., a]."""
-        mean: Tensor = self.head(self.body(obs)).chunk(2, dim=-1)[0]
-        return mean.tanh() * self.scale + self.centre
+    def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        """Mean and log σ before the squashing, [..., a] each."""
+        mean, raw = self.head(self.body(obs)).chunk(2, dim=-1)
+        return mean, LOG_STD_MIDDLE + LOG_STD_HALF * raw.tanh()
+
+    def squash(self, u: Tensor) -> Tensor:
+        """[..., a] into the range of the actions."""
+        return u.tanh() * self.scale + self.centre
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
-        mean, raw = self.head(self.body(obs)).chunk(2, dim=-1)
-        log_std = LOG_STD_MIDDLE + LOG_STD_HALF * raw.tanh()
+        mean, log_std = self.gaussian(obs)
         noise = torch.randn_like(mean)
         squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
         # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
@@ -148,15 +151,15 @@ class SAC:
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
         """Uniformly random actions before learning starts, then samples of the policy, [N, a]."""
-        action: Tensor = self.actor(tree_map(lambda x: x.to(self.device), obs))[0]
+        mean, log_std = self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))
         if step < self.cfg.learning_starts:
-            return (2 * torch.rand_like(action) - 1) * self.actor.scale + self.actor.centre
-        return action
+            return (2 * torch.rand_like(mean) - 1) * self.actor.scale + self.actor.centre
+        return self.actor.squash(torch.normal(mean, log_std.exp()))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The squashed mean, for evaluation."""
-        return self.actor.mode(tree_map(lambda x: x.to(self.device), obs))
+        return self.actor.squash(self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))[0])
 
     @torch.no_grad()
     def target(self, batch: Batch, reward: Tensor) -> Tensor:

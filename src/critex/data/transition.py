@@ -67,7 +67,9 @@ class Transition:
         return tree_leaves(self.asdict())
 
     def to(self, device: torch.device | str) -> Transition:
-        """The same on another device."""
+        """The same on another device; itself where it is there already."""
+        if self.reward.device == torch.device(device):
+            return self
         return self.map(lambda x: x.to(device, non_blocking=True))
 
 
