@@ -1,8 +1,9 @@
 """How fast the bonus is, as ratios against two baselines timed side by side in the same run, on one thread.
 
-(a) the paper's listing: invert A each step; (b) in-place float32 rank-1 code in tensor operations. Ours goes through the
-public API of `Gram` and gets the float32 features that a network gives. Time is the thread's CPU time. Ours and the baselines
-take turns in short rounds, and the ratio is the median over the rounds, so that a busy machine slows both.
+(a) the paper's listing: invert A each step; (b) in-place float32 rank-1 code in tensor operations. Ours goes through
+the public API of `Gram` and gets the float32 features that a network gives; the baselines get the same rows, ready as
+vectors. Time is the thread's CPU time. Ours and the baselines take turns in short rounds, and the ratio is the median
+over the rounds, so that a busy machine slows both.
 
     python benchmarks/bonus.py            the four ratios, written to benchmarks/results/bonus.json
     python benchmarks/bonus.py --growth   cost against d, T and N, written to docs/assets/bonus_cost.csv and .svg
@@ -97,7 +98,7 @@ def single_steps() -> tuple[dict[str, Timed], int]:
     dim, phi = 256, features(400, 1, 256)
     gram = Gram(dim)
     gram.observe_rollout(features(600, 1, dim))  # past the dual form
-    rows = [x[0] for x in phi]
+    rows = list(phi[:, 0])
     works = {
         "ours": one_by_one(gram.observe, list(phi)),
         "a": one_by_one(listing(dim), rows[:20]),
@@ -115,7 +116,7 @@ def lifelong_rollout() -> tuple[dict[str, Timed], int]:
         gram.observe_rollout(phi)
         return len(phi)
 
-    return {"ours": ours, "b": one_by_one(rank_one(dim), [x[0] for x in phi])}, 15
+    return {"ours": ours, "b": one_by_one(rank_one(dim), list(phi[:, 0]))}, 15
 
 
 def episodic_rollout() -> tuple[dict[str, Timed], int]:
@@ -215,10 +216,10 @@ def growth() -> None:
             "step by step, primal": one_by_one(primal.observe, list(phi)),
             "step by step, dual, d/2 rows": short,
             "rollout": whole,
-            "(b) float32 tensor code": one_by_one(rank_one(dim), [x[0] for x in phi]),
+            "(b) float32 tensor code": one_by_one(rank_one(dim), list(phi[:, 0])),
         }
         if dim <= 512:
-            works["(a) the listing"] = one_by_one(listing(dim), [x[0] for x in phi[: 20 if dim < 256 else 4]])
+            works["(a) the listing"] = one_by_one(listing(dim), list(phi[: 20 if dim < 256 else 4, 0]))
         add("d", dim, works)
 
     for length in (8, 32, 128, 512, 2048):

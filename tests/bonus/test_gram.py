@@ -88,7 +88,7 @@ def test_all_forms_equal_the_reference_within_the_bound(seed, d, n, exponent, ri
         assert (error <= tolerance).all(), (form, float((error / tolerance).max()))
 
 
-@pytest.mark.parametrize("d", [3, 64])
+@pytest.mark.parametrize("d", [3, 64, 130])
 def test_a_thousand_updates_equal_direct_inversion(d):
     phi = rows(0, 1000, d)
     gram = Gram(d)
@@ -182,14 +182,24 @@ def test_elliptical_potential(seed, d, n, ridge):
     np.testing.assert_allclose(growth, float(bonus.log1p().sum()), rtol=1e-9)
 
 
-@pytest.mark.parametrize("n", [4, 30, 90])
-def test_effective_dimension_is_the_trace_of_its_definition(n):
-    gram = Gram(12, ridge=0.7)
+@pytest.mark.parametrize(("n", "d"), [(4, 12), (30, 12), (90, 12), (203, 130)])
+def test_what_the_matrix_says_between_two_folds(n, d):
+    """Single rows leave updates waiting, in the dual form and in the primal one: nothing may overlook them."""
+    gram = Gram(d, ridge=0.7)
     assert float(gram.effective_dimension()) == 0
-    gram.observe(rows(2, n, 12))
-    a = gram.matrix()[0]
-    expected = torch.trace(torch.linalg.solve(a, a - 0.7 * torch.eye(12).double()))
-    torch.testing.assert_close(gram.effective_dimension()[0], expected, rtol=1e-10, atol=0)
+    one_by_one(gram, rows(2, n, d))
+    a, inverse, probe = gram.matrix()[0], gram.inverse()[0], rows(3, 5, d)
+    assert torch.equal(inverse, inverse.T)
+    torch.testing.assert_close(inverse, torch.linalg.inv(a), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gram.quadratic(probe), (probe @ inverse * probe).sum(-1), rtol=1e-9, atol=0)
+    expected = torch.trace(torch.linalg.solve(a, a - 0.7 * torch.eye(d).double()))
+    torch.testing.assert_close(gram.effective_dimension()[0], expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(gram.log_det()[0], torch.logdet(a), rtol=1e-10, atol=0)
+    gram.observe(probe)  # a block on top
+    more = torch.cat([rows(2, n, d), probe])
+    torch.testing.assert_close(
+        gram.inverse()[0], torch.linalg.inv(0.7 * torch.eye(d).double() + more.T @ more)
+    )
 
 
 def test_simultaneous_measures_all_rows_before_any_update():
@@ -377,6 +387,15 @@ def test_the_covariance_of_samples_is_the_inverse(n, dtype):
     assert gram.sample(generator).shape == (1, 5)
 
 
+def test_samples_know_the_updates_that_wait():
+    gram = Gram(130)
+    one_by_one(gram, rows(0, 203, 130))
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.cat([gram.sample(generator) for _ in range(3000)])
+    probe = rows(1, 4, 130)
+    torch.testing.assert_close((draws @ probe.T).var(0), gram.quadratic(probe), rtol=0.13, atol=0)
+
+
 def test_samples_follow_the_generator_and_need_no_new_factor_while_the_base_stays(monkeypatch):
     gram = made_dense(Gram(6))
     gram.observe(rows(0, 100, 6))
@@ -401,17 +420,19 @@ def through_state_dict(gram: Gram) -> Gram:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("n", [0, 3, 40, 175])
+@pytest.mark.parametrize(("n", "d"), [(0, 12), (3, 12), (40, 12), (175, 12), (130, 128)])
 @pytest.mark.parametrize(
     "how", [through_state_dict, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g)), lambda g: g.cpu()]
 )
-def test_state_round_trips_to_the_bit(dtype, n, how):
-    gram = Gram(12, ridge=0.3, memories=2, dtype=dtype)
-    gram.observe_rollout(rows(0, 2 * n, 12).reshape(n, 2, 12))
+def test_state_round_trips_to_the_bit(dtype, n, d, how):
+    gram = Gram(d, ridge=0.3, memories=2, dtype=dtype)
+    gram.observe_rollout(rows(0, 2 * n, d).reshape(n, 2, d))
+    for x in rows(1, min(n, 5) * 2, d).reshape(-1, 2, d):
+        gram.observe(x)
     if n == 40:
         gram.increment()
     twin, original = how(gram), copy.deepcopy(gram)
-    more = rows(1, 2 * 90, 12).reshape(90, 2, 12)
+    more = rows(1, 2 * 90, d).reshape(90, 2, d)
     for x in more:
         assert torch.equal(twin.observe(x), original.observe(x))
     assert torch.equal(twin.observe_rollout(more), original.observe_rollout(more))

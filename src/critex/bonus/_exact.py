@@ -8,8 +8,9 @@ Dual, until a memory has d rows. With the k rows Φ seen so far, I + ΦΦᵀ/λ 
 
 where (w, √(1 + φᵀA⁻¹φ)) is the next row of L. O(kd + k²) a row, and no d×d matrix at all.
 
-Primal, from then on. A⁻¹ ← A⁻¹ − uuᵀ/(1 + φᵀu) with u = A⁻¹φ, in place on one triangle. O(d²) a row. The rows wait
-in Φ until a block of them is added to A, which is kept so that A⁻¹ can be computed anew.
+Primal, from then on. A⁻¹ ← A⁻¹ − vvᵀ with v = A⁻¹φ/√(1 + φᵀA⁻¹φ), on one triangle, O(d²) a row. To write the
+triangle costs more than to read it, so a few v wait in V, and A⁻¹φ is the product with the triangle less VᵀVφ. The rows
+themselves wait in Φ until a block of them is added to A, which is kept so that A⁻¹ can be computed anew.
 
 A block of n rows against a known A: the Cholesky factor of I + ΦA⁻¹Φᵀ has L_tt² = 1 + b_t, with b_t the bonus of
 row t after the t − 1 before it. All of them fall out of one factorisation, as b_t = k_tt − Σ_{j<t} L_tj².
@@ -22,7 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemv, dsymm, dsymv, dsyr, dsyrk, dtpsv, dtrsm  # type: ignore[import-untyped]
+from scipy.linalg.blas import dgemv, dsymm, dsymv, dsyrk, dtpsv, dtrsm  # type: ignore[import-untyped]
 from scipy.linalg.lapack import dpotrf  # type: ignore[import-untyped]
 
 from ._memories import CLAMPED, ROWS, WAITING, Array, Memories, mirrored, packed
@@ -47,12 +48,18 @@ class ExactForm(Memories):
         if not mass <= self._largest:
             return math.nan
         if self._primal[i]:
-            inverse = self._each_inverse[i]
-            u = dsymv(1.0, inverse, row)
+            u = dsymv(1.0, self._each_inverse[i], row)
+            recent = self._each_recent[i]
+            late = k % len(recent)
+            if late:
+                v = recent[:late].T
+                u = dgemv(-1.0, v, dgemv(1.0, v, row, trans=1), 1.0, u, overwrite_y=1)
             bonus = row.dot(u).item()
             if bonus < 0.0:
                 return self._clamp(i, row)
-            dsyr(-1.0 / (1.0 + bonus), u, a=inverse, overwrite_a=1)
+            np.multiply(u, 1.0 / math.sqrt(1.0 + bonus), out=recent[late])
+            if late + 1 == len(recent):
+                dsyrk(-1.0, recent.T, 1.0, self._each_inverse[i], overwrite_c=1)
         else:
             bonus = mass / self.ridge
             end = k * (k + 1) // 2 + k
@@ -64,7 +71,7 @@ class ExactForm(Memories):
                     return self._clamp(i, row)
                 self._factor[i, end - k : end] = w
             self._factor[i, end] = math.sqrt(1.0 + bonus)
-        self._mass[i] += mass
+        self._mass[i] = self._mass.item(i) + mass
         self._counts[i, ROWS] = k + 1
         if k + 1 >= WAITING and (self._primal[i] or k + 1 >= self._limit):
             self._fold(i)
@@ -88,18 +95,22 @@ class ExactForm(Memories):
             self._grow(most + 1)
         w = np.matmul(self._rows[:, :most], phi[:, :, None])[:, :, 0]
         w /= self.ridge
-        w[np.arange(most) >= k[:, None]] = 0.0
-        lengths = k.tolist()
+        lengths, ragged = k.tolist(), int(k.min()) < most
+        if ragged:
+            w[np.arange(most) >= k[:, None]] = 0.0
         for n, factor, row in zip(lengths, self._each_factor, w, strict=True):
             dtpsv(n, factor, row, trans=1, overwrite_x=1)
         bonus = mass / self.ridge - np.einsum("mk,mk->m", w, w)
         if bonus.min() < 0.0:
             return np.array([self.step(i, row) for i, row in enumerate(phi)])
         self._rows[np.arange(self.memories), k] = phi
-        ends, roots = k * (k + 1) // 2 + k, np.sqrt(1.0 + bonus)
-        for n, end, factor, row in zip(lengths, ends.tolist(), self._each_factor, w, strict=True):
-            factor[end - n : end] = row[:n]
-        self._factor[np.arange(self.memories), ends] = roots
+        ends = k * (k + 1) // 2 + k
+        self._factor[np.arange(self.memories), ends] = np.sqrt(1.0 + bonus)
+        if ragged:
+            for n, end, factor, row in zip(lengths, ends.tolist(), self._each_factor, w, strict=True):
+                factor[end - n : end] = row[:n]
+        else:
+            self._factor[:, ends[0] - most : ends[0]] = w
         self._mass += mass
         k += 1
         for i in np.flatnonzero(k >= self._limit).tolist():
@@ -153,9 +164,10 @@ class ExactForm(Memories):
         return cast(Array, bonus)
 
     def _against(self, i: int, phi: Array) -> tuple[Array, Array]:
-        """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ, no w. Dual: u = φ/λ."""
+        """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ before the late
+        updates, w = Vφ. Dual: u = φ/λ."""
         if self._primal[i]:
-            return dsymm(1.0, self._each_inverse[i], phi.T).T, np.empty((len(phi), 0))
+            return dsymm(1.0, self._each_inverse[i], phi.T).T, phi @ self._late(i).T
         u = phi / self.ridge
         w = self._seen(i) @ u.T  # [k, n]
         return u, dtrsm(1.0, self._upper(i), w, trans_a=1).T if w.size else w.T

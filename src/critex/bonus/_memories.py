@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 
 WAITING = 64
 """Rows of a primal memory that wait to be added to A."""
+LATE = 16
+"""Updates of a primal memory that wait to be written into A⁻¹; it divides WAITING."""
 DRIFT = 1e-9
 """Relative error of a bonus above which A⁻¹ is computed anew; looked at once in 8d rows."""
 ROWS, SINCE, CLAMPED, PRIMAL = range(4)  # columns of `counts`
@@ -46,7 +48,8 @@ class Memories(Arrays):
     """A = λI + Σφφᵀ for each of M memories.
 
     Buffers: `rows` Φ [M, ≥k, d] and `factor` L, row after row [M, ≥k(k+1)/2]; for primal memories `inverse` A⁻¹ and
-    `outer` Σφφᵀ without the waiting rows, one triangle of each [M, d, d], empty while no memory is primal; `mark`, the
+    `outer` Σφφᵀ without the waiting rows, one triangle of each [M, d, d], and the late updates `recent` V [M, 16, d] of
+    A⁻¹ = inverse − VᵀV, all of them empty while no memory is primal; `mark`, the
     Σφφᵀ that `increment` has returned, empty before the first; `mass` Σ‖φ‖² [M]; `counts` [M, 4]: k, rows since the
     last look at the drift, negative bonuses met, whether primal.
     """
@@ -54,6 +57,7 @@ class Memories(Arrays):
     _rows: Array
     _factor: Array
     _inverse: Array
+    _recent: Array
     _outer: Array
     _mark: Array
     _mass: Array
@@ -63,7 +67,8 @@ class Memories(Arrays):
         super().__init__()
         self.dim, self.ridge, self.memories = dim, ridge, memories
         none = np.zeros((0, dim, dim))
-        arrays = {"inverse": none, "outer": none, "mark": none, "rows": np.zeros((memories, 0, dim))}
+        arrays = {"inverse": none, "outer": none, "mark": none, "recent": none[:, :1]}
+        arrays["rows"] = np.zeros((memories, 0, dim))
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array))
         self.register_buffer("factor", torch.zeros(memories, 0, dtype=torch.float64))
@@ -76,6 +81,7 @@ class Memories(Arrays):
         # Fortran order, as BLAS wants it; lists, because indexing an array costs as much as a small product.
         self._each_rows = list(self._rows)
         self._each_factor = list(self._factor)
+        self._each_recent = list(self._recent)
         self._each_inverse = [inverse.T for inverse in self._inverse]
         self._each_outer = [outer.T for outer in self._outer]
         self._largest = np.finfo(np.float64).max * min(1.0, self.ridge)  # of a ‖φ‖² with a finite bonus
@@ -109,6 +115,10 @@ class Memories(Arrays):
         """The rows Φ [k, d]: all of a dual memory, the waiting ones of a primal one."""
         return self._rows[i, : self._counts.item(i, ROWS)]
 
+    def _late(self, i: int) -> Array:
+        """The updates V of a primal memory that are not yet in `inverse`."""
+        return self._recent[i, : self._counts.item(i, ROWS) % self._recent.shape[1]]
+
     def _upper(self, i: int) -> Array:
         """Lᵀ [k, k] of a dual memory."""
         return unpacked(self._factor[i], self._counts.item(i, ROWS))
@@ -120,9 +130,12 @@ class Memories(Arrays):
 
     def _fold(self, i: int) -> None:
         """The rows Φ become part of `outer`, and a dual memory becomes primal."""
-        if not self._primal[i]:
-            inverse = self.inverse_matrix(i)
-            self._become_primal(i, np.zeros((self.dim, self.dim)), inverse)
+        if self._primal[i]:
+            late = self._late(i)
+            if len(late):
+                dsyrk(-1.0, late.T, 1.0, self._each_inverse[i], overwrite_c=1)
+        else:
+            self._become_primal(i, np.zeros((self.dim, self.dim)), self.inverse_matrix(i))
         rows = self._seen(i)
         self._counts[i, ROWS] = 0
         self._add_to_outer(i, rows)
@@ -130,7 +143,9 @@ class Memories(Arrays):
     def _become_primal(self, i: int, outer: Array, inverse: Array) -> None:
         if not len(self._inverse):
             shape = (self.memories, self.dim, self.dim)
-            self._put(outer=np.zeros(shape), inverse=np.zeros(shape))
+            late = LATE if self.dim >= 128 else 1  # a small triangle is written as fast as it is read
+            recent = np.zeros((self.memories, late, self.dim))
+            self._put(outer=np.zeros(shape), inverse=np.zeros(shape), recent=recent)
         self._outer[i], self._inverse[i] = outer, inverse
         self._roots.pop(i, None)
         self._counts[i, SINCE], self._counts[i, PRIMAL], self._primal[i] = 0, 1, True
@@ -140,7 +155,7 @@ class Memories(Arrays):
         self._roots.pop(i, None)
         self._counts[i, SINCE] += len(phi)
         # A new inverse is d³, so at most one in 8d rows: it never costs more than the updates themselves.
-        if self._counts[i, SINCE] >= 8 * self.dim and not len(self._seen(i)):
+        if self._counts[i, SINCE] >= 8 * self.dim:
             self._counts[i, SINCE] = 0
             if self._drift(i, phi[-1]) > DRIFT:
                 self.refactorise(i)
@@ -159,10 +174,8 @@ class Memories(Arrays):
 
         A ridge below the round-off of a huge outer is lost already; the least that is not then stands in for it.
         """
-        for ridge in (
-            self.ridge,
-            self.ridge + 4 * self.dim * np.finfo(np.float64).eps * float(np.trace(outer)),
-        ):
+        least = 4 * self.dim * np.finfo(np.float64).eps * float(np.trace(outer))
+        for ridge in (self.ridge, self.ridge + least):
             matrix = outer.copy(order="F")
             np.fill_diagonal(matrix, matrix.diagonal() + ridge)
             factor, failed = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
@@ -178,20 +191,17 @@ class Memories(Arrays):
 
     def total(self, i: int) -> Array:
         """Σφφᵀ [d, d], symmetric to the bit."""
-        outer = (
-            self._each_outer[i].copy(order="F")
-            if self._primal[i]
-            else np.zeros((self.dim, self.dim), order="F")
-        )
-        phi = self._seen(i)
+        none = np.zeros((self.dim, self.dim), order="F")
+        outer, phi = self._each_outer[i].copy(order="F") if self._primal[i] else none, self._seen(i)
         return mirrored(dsyrk(1.0, phi.T, 1.0, outer, overwrite_c=1).T if len(phi) else outer.T)
 
     def inverse_matrix(self, i: int) -> Array:
         """A⁻¹ [d, d], symmetric to the bit."""
         if self._primal[i]:
-            return mirrored(self._inverse[i])
-        inverse, v = np.asfortranarray(np.eye(self.dim) / self.ridge), self._whitened(i)
-        return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse)
+            inverse, v = self._each_inverse[i].copy(order="F"), self._late(i).T
+        else:
+            inverse, v = np.asfortranarray(np.eye(self.dim) / self.ridge), self._whitened(i)
+        return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse.T)
 
     def sample(self, i: int, generator: torch.Generator | None) -> Array:
         """Δθ ~ N(0, A⁻¹), as A⁻¹(A₀^½ z + Φᵀz′) with A = A₀ + ΦᵀΦ: its covariance is A⁻¹(A₀ + ΦᵀΦ)A⁻¹."""
@@ -201,7 +211,8 @@ class Memories(Arrays):
             if i not in self._roots:
                 self._roots[i] = cast(Array, self._cholesky(self._outer[i]))
             y = self._roots[i] @ z[: self.dim] + z[self.dim :] @ phi
-            return cast(Array, dsymv(1.0, self._each_inverse[i], y))
+            late = self._late(i)
+            return cast(Array, dsymv(1.0, self._each_inverse[i], y) - (late @ y) @ late)
         y = math.sqrt(self.ridge) * z[: self.dim] + z[self.dim :] @ phi
         if len(phi):
             w = dtpsv(len(phi), self._factor[i], phi @ y / self.ridge, trans=1)
@@ -218,7 +229,8 @@ class Memories(Arrays):
     def effective_dimension(self, i: int) -> float:
         """tr(A⁻¹(A − λI)) = d − λ tr A⁻¹; of a dual memory λ‖V‖²."""
         if self._primal[i]:
-            return self.dim - self.ridge * float(np.trace(self._inverse[i]))
+            trace = float(np.trace(self._inverse[i])) - float((self._late(i) ** 2).sum())
+            return self.dim - self.ridge * trace
         return self.ridge * float((self._whitened(i) ** 2).sum())
 
     # Changes from outside.

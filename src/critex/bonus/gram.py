@@ -57,7 +57,6 @@ class Gram(nn.Module):
         if not (isinstance(ridge, int | float | np.floating) and ridge > 0 and math.isfinite(ridge)):
             raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}")
         self.dim, self.ridge, self.memories = int(dim), float(ridge), int(memories)
-        self._results: list[tuple[Tensor, NDArray[np.float64]]] = []
         self._make(dtype, torch.device(device))
 
     def _make(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -143,16 +142,10 @@ class Gram(nn.Module):
         bonus = form.step(0, row)
         if bonus != bonus:  # NaN: refused
             return None
-        if form.heaviest() > self._mass_limit:
-            self._check_accuracy()
-        if (
-            not self._results
-        ):  # to make one tensor costs as much as a small product, so they are made many at a time
-            values = torch.empty(64, 1, dtype=torch.float64)
-            self._results.extend(zip(values.unbind(), values.numpy(), strict=True))
-        out, value = self._results.pop()
-        value[0] = bonus
-        return out
+        self._check_accuracy()
+        out = np.empty(1)
+        out[0] = bonus
+        return torch.from_numpy(out)
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
