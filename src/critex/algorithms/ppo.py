@@ -134,16 +134,11 @@ class Critic(Network):
 class Gaussian(Network):
     """π(·|s) = N(μ(s), diag σ²), unsquashed, σ learned and the same in every state; `forward` gives μ [..., a]."""
 
-    low: Tensor
-    high: Tensor
-
     def __init__(self, obs_dim: int, space: gym.spaces.Box, hidden: tuple[int, ...]) -> None:
         self.shape, self.dim = space.shape, math.prod(space.shape)
         super().__init__(obs_dim, hidden, self.dim, gain=0.01)
         self.log_std = nn.Parameter(torch.zeros(self.dim))
-        for name in ("low", "high"):
-            bound = torch.as_tensor(getattr(space, name).ravel(), dtype=torch.get_default_dtype())
-            self.register_buffer(name, bound, persistent=False)
+        self.low, self.high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
         """What `sample` needs for actions [*shape, a]."""
@@ -168,7 +163,7 @@ class Gaussian(Network):
 
     def to_env(self, action: Tensor) -> Tensor:
         """What the environment gets: actions clipped to their range."""
-        return action.clamp(self.low, self.high).view(-1, *self.shape)
+        return action.cpu().clamp(self.low, self.high).view(-1, *self.shape)
 
 
 class Categorical(Network):
