@@ -127,7 +127,7 @@ def test_density_of_the_squashed_gaussian() -> None:
     with double_precision():
         actor, obs = dsac.Actor(OBS, ACTIONS, (16,)), torch.randn(200, 3)
         action, log_prob = actor(obs)
-        mean, log_std = actor.head(actor.body(obs)).chunk(2, dim=-1)
+        mean, log_std = actor.head(actor.body(actor.flatten(obs))).chunk(2, dim=-1)
         affine = D.AffineTransform(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 4.0]))
         law = D.TransformedDistribution(
             D.Normal(mean, log_std.clamp(-20, 0.5).exp()), [D.TanhTransform(), affine]

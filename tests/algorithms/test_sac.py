@@ -56,7 +56,7 @@ def test_density_of_the_squashed_gaussian() -> None:
     with double_precision():
         actor, obs = sac.Actor(OBS, ACTIONS, (16,)), torch.randn(200, 3)
         action, log_prob = actor(obs)
-        mean, raw = actor.head(actor.body(obs)).chunk(2, dim=-1)
+        mean, raw = actor.head(actor.body(actor.flatten(obs))).chunk(2, dim=-1)
         log_std = -5 + 0.5 * 7 * (raw.tanh() + 1)
         affine = D.AffineTransform(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 4.0]))
         law = D.TransformedDistribution(D.Normal(mean, log_std.exp()), [D.TanhTransform(), affine])
@@ -109,7 +109,7 @@ def test_actor_updates_leave_the_critics_alone_and_targets_follow_slowly() -> No
     agent, b = make(sac), batch()
     before = [p.detach().clone() for p in agent._critics]
     targets = [p.detach().clone() for p in agent._targets]
-    agent.update_actor(b.obs)
+    agent.update_actor(b.obs, 1)
     assert all(torch.equal(p, q) for p, q in zip(agent._critics, before, strict=True))
     assert all(p.grad is None for p in agent._critics)
     agent.update(b, 1)
@@ -121,7 +121,7 @@ def test_temperature() -> None:
     """Learned, it falls where the policy is more random than −dim(A) asks for; given, it stays."""
     agent, b = make(sac), batch()
     entropy = -agent.actor(b.obs)[1].mean().item()
-    agent.update_actor(b.obs)
+    agent.update_actor(b.obs, 1)
     change = agent.log_entropy_coef.item()
     assert entropy > agent.target_entropy == -2.0
     assert change == pytest.approx(-1e-3, rel=1e-3)  # Adam's first step is one step size long

@@ -28,7 +28,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
@@ -103,13 +103,13 @@ class Actor(nn.Module):
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
-        flatten = Flatten(observation_space)
-        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden], nn.GELU))
+        self.flatten = Flatten(observation_space)
+        self.body = mlp([self.flatten.dim, *hidden], nn.GELU)
         self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log σ before the squashing, [..., a] each."""
-        mean, log_std = self.head(self.body(obs)).chunk(2, dim=-1)
+        mean, log_std = self.head(self.body(self.flatten(obs))).chunk(2, dim=-1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def squash(self, u: Tensor) -> Tensor:
@@ -202,11 +202,9 @@ class DSAC:
         initial = math.e if cfg.entropy_coef is None else cfg.entropy_coef
         self.log_entropy_coef = torch.tensor(initial, device=device).log()
         self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
-        self.optimizer = torch.optim.Adam(self._critics, lr=cfg.learning_rate, fused=True)
-        self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.learning_rate, fused=True)
-        self.entropy_optimizer = torch.optim.Adam(
-            [self.log_entropy_coef], lr=cfg.entropy_learning_rate, fused=True
-        )
+        self.optimizer = Adam(self._critics, lr=cfg.learning_rate)
+        self.actor_optimizer = Adam(self._actor, lr=cfg.learning_rate)
+        self.entropy_optimizer = Adam([self.log_entropy_coef], lr=cfg.entropy_learning_rate)
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:

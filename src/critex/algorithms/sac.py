@@ -23,7 +23,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 LOG_STD_MIDDLE, LOG_STD_HALF = -1.5, 3.5  # log σ of the policy lies in [−5, 2]
@@ -86,13 +86,13 @@ class Actor(nn.Module):
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
-        flatten = Flatten(observation_space)
-        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden]))
+        self.flatten = Flatten(observation_space)
+        self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log σ before the squashing, [..., a] each."""
-        mean, raw = self.head(self.body(obs)).chunk(2, dim=-1)
+        mean, raw = self.head(self.body(self.flatten(obs))).chunk(2, dim=-1)
         return mean, LOG_STD_MIDDLE + LOG_STD_HALF * raw.tanh()
 
     def squash(self, u: Tensor) -> Tensor:
@@ -101,7 +101,10 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
-        mean, log_std = self.gaussian(obs)
+        return self.sample(*self.gaussian(obs))
+
+    def sample(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        """The same from what `gaussian` gives."""
         noise = torch.randn_like(mean)
         squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
         # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
@@ -139,9 +142,9 @@ class SAC:
         self.log_entropy_coef = torch.tensor(initial, device=device).log()
         self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
         lr = cfg.critic_learning_rate
-        self.optimizer = torch.optim.Adam(self._critics, lr=lr, fused=True)
-        self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.actor_learning_rate, fused=True)
-        self.entropy_optimizer = torch.optim.Adam([self.log_entropy_coef], lr=lr, fused=True)
+        self.optimizer = Adam(self._critics, lr=lr)
+        self.actor_optimizer = Adam(self._actor, lr=cfg.actor_learning_rate)
+        self.entropy_optimizer = Adam([self.log_entropy_coef], lr=lr)
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:
@@ -175,9 +178,9 @@ class SAC:
         q1, q2 = self.q1(batch.obs, batch.action), self.q2(batch.obs, batch.action)
         return F.mse_loss(q1, target) + F.mse_loss(q2, target), q1.detach()
 
-    def actor_loss(self, obs: Tree) -> Tensor:
+    def actor_loss(self, obs: Tree, mean: Tensor, log_std: Tensor) -> Tensor:
         """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s)."""
-        action, log_prob = self.actor(obs)
+        action, log_prob = self.actor.sample(mean, log_std)
         q = torch.minimum(self.q1(obs, action), self.q2(obs, action))
         loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
         return loss.mean()
@@ -192,21 +195,24 @@ class SAC:
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
         minimise(loss, self.optimizer)
         if step % cfg.policy_delay == 0:
-            for _ in range(cfg.policy_delay):
-                self.update_actor(batch.obs)
+            self.update_actor(batch.obs, cfg.policy_delay)
         polyak_(self._targets, self._critics, cfg.tau)
         return losses | {"loss": loss.detach()} | self.actor_losses
 
-    def update_actor(self, obs: Tree) -> None:
-        """One gradient step of the actor, then one of the temperature on fresh actions."""
-        loss = self.actor_loss(obs)
-        minimise(loss, self.actor_optimizer)
-        coef = self.log_entropy_coef.exp()
-        if coef.requires_grad:
-            with torch.no_grad():
-                surplus = self.actor(obs)[1].mean() + self.target_entropy
-            minimise(-coef * surplus, self.entropy_optimizer)
-        self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
+    def update_actor(self, obs: Tree, times: int) -> None:
+        """So many times: one gradient step of the actor, then one of the temperature on fresh actions."""
+        gaussian = self.actor.gaussian(obs)
+        for left in reversed(range(times)):
+            loss = self.actor_loss(obs, *gaussian)
+            minimise(loss, self.actor_optimizer)
+            coef = self.log_entropy_coef.exp()
+            with torch.set_grad_enabled(left > 0):  # the fresh actions and the next step share this pass
+                gaussian = self.actor.gaussian(obs)
+            if coef.requires_grad:
+                with torch.no_grad():
+                    surplus = self.actor.sample(*gaussian)[1].mean() + self.target_entropy
+                minimise(-coef * surplus, self.entropy_optimizer)
+            self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the critics' optimiser, which an explorer may have joined."""

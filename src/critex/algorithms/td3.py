@@ -22,7 +22,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
 from critex.run import Run, RunConfig
 
 
@@ -83,13 +83,13 @@ class Actor(nn.Module):
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
-        flatten = Flatten(observation_space)
-        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden]))
+        self.flatten = Flatten(observation_space)
+        self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], len(scale))
 
     def forward(self, obs: Tree) -> Tensor:
         """μ(s), [..., a]."""
-        squashed: Tensor = self.head(self.body(obs)).tanh()
+        squashed: Tensor = self.head(self.body(self.flatten(obs))).tanh()
         return squashed * self.scale + self.centre
 
     def clip(self, action: Tensor) -> Tensor:
@@ -126,8 +126,8 @@ class TD3:
         self._targets: list[Tensor] = [
             p for net in (self.actor_target, self.target1, self.target2) for p in net.parameters()
         ]
-        self.optimizer = torch.optim.Adam(self._critics, lr=cfg.learning_rate, fused=True)
-        self.actor_optimizer = torch.optim.Adam(self._actor, lr=cfg.learning_rate, fused=True)
+        self.optimizer = Adam(self._critics, lr=cfg.learning_rate)
+        self.actor_optimizer = Adam(self._actor, lr=cfg.learning_rate)
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:

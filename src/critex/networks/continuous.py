@@ -1,4 +1,4 @@
-"""What algorithms for continuous actions share: the critic, the range of actions, gradient steps, slow targets."""
+"""What algorithms for continuous actions share: the critic, the range of actions, slow target networks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ class Critic(nn.Module):
 
 def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
     """(scale, centre) [a] with which [−1, 1] becomes the range of a space of continuous actions."""
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1 or space.dtype.kind != "f":
+    if (
+        not isinstance(space, gym.spaces.Box)
+        or len(space.shape) != 1
+        or not np.issubdtype(space.dtype, np.floating)
+    ):
         raise UserError(
             f"this algorithm needs continuous actions, a vector of floats; the environment has {space}"
         )
@@ -60,11 +64,3 @@ def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
 def polyak_(target: list[Tensor], source: list[Tensor], tau: float) -> None:
     """θ̄ ← (1 − τ)θ̄ + τθ, in place, all tensors in one call."""
     torch._foreach_lerp_(target, source, tau)
-
-
-def minimise(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    optimizer.step()

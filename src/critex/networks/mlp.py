@@ -19,12 +19,30 @@ from critex.errors import UserError
 ReLU = partial(nn.ReLU, inplace=True)  # a linear layer does not need its output for the gradient
 
 
-def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> nn.Sequential:
+class MLP(nn.Sequential):
+    """Linear layers, each followed by an activation; one call of Python instead of one per layer."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self._steps = [
+            (linear.weight, linear.bias, activation.forward)
+            for linear, activation in zip(layers[::2], layers[1::2], strict=True)
+            if isinstance(linear, nn.Linear)
+        ]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] → [..., out]."""
+        for weight, bias, activation in self._steps:
+            x = activation(F.linear(x, weight, bias))
+        return x
+
+
+def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> MLP:
     """Linear layers sizes[0] → … → sizes[-1], each followed by the activation: an embedding, without its head."""
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), activation()]
-    return nn.Sequential(*layers)
+    return MLP(*layers)
 
 
 class Flatten(nn.Module):
