@@ -41,8 +41,8 @@ class Arrays(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        views = {"_" + name for name in self._buffers}
-        return {name: value for name, value in self.__dict__.items() if name not in views}
+        bound = {"steps", *("_" + name for name in self._buffers)}
+        return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Features = Tensor | NDArray[Any] | Sequence[Any]
+
+
+def trusted_mass(ridge: float, dtype: torch.dtype) -> float:
+    """A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3."""
+    return (1e-5 / torch.finfo(dtype).eps - 1.0) * ridge
+
+
+def warn_inaccurate(ridge: float, dtype: torch.dtype) -> None:
+    """Say that Σ‖φ‖² has passed the trusted mass, in the same words each time: the default filter shows them once."""
+    warnings.warn(
+        f"the squared norms of phi add up to more than {trusted_mass(ridge, dtype):.1e}, where rounding in {dtype} can "
+        "change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def refuse(phi: Tensor | NDArray[Any]) -> None:

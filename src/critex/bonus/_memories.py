@@ -79,12 +79,9 @@ class Memories(Arrays):
         self._limit = max(WAITING, self.dim)  # rows at which a memory becomes primal
         self._room = self._rows.shape[1]
         # Fortran order, as BLAS wants it; lists, because indexing an array costs as much as a small product.
-        self._each_rows = list(self._rows)
         self._each_factor = list(self._factor)
-        self._each_recent = list(self._recent)
         self._each_inverse = [inverse.T for inverse in self._inverse]
         self._each_outer = [outer.T for outer in self._outer]
-        self._largest = np.finfo(np.float64).max * min(1.0, self.ridge)  # of a ‖φ‖² with a finite bonus
         self._primal = [bool(flag) for flag in self._counts[:, PRIMAL]]
         self._roots: dict[int, Array] = {}  # Cholesky factors of λI + outer, made when first needed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,7 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ._checks import Features, booleans, indices, refuse, summed_outer_products
+from ._checks import (
+    Features,
+    booleans,
+    indices,
+    refuse,
+    summed_outer_products,
+    trusted_mass,
+    warn_inaccurate,
+)
 from ._exact import ExactForm
 from ._tensor import TensorForm
 
@@ -64,14 +71,14 @@ class Gram(nn.Module):
             raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
         self.dtype, self.device = dtype, device
         self._exact = dtype == torch.float64 and device.type == "cpu"
-        self._lean, self._one_row = self._exact and self.memories == 1, (1, self.dim)
-        # A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3.
-        self._mass_limit = (1e-5 / torch.finfo(dtype).eps - 1.0) * self.ridge
         size = (self.dim, self.ridge, self.memories)
         self.form: Any = ExactForm(*size) if self._exact else TensorForm(*size, dtype, device)
-        self._form: list[Any] = [
-            self.form
-        ]  # the same object, without the cost of a module lookup in each step
+        self._heat()
+
+    def _heat(self) -> None:
+        """What a single step needs, at hand: the attributes of a module are slow to look up."""
+        alone = self._exact and self.memories == 1
+        self._hot = (self.form, (1, self.dim)) if alone else None
 
     # Bonuses.
 
@@ -107,14 +114,15 @@ class Gram(nn.Module):
         With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
         where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
         """
-        if memory is None and self._lean and type(phi) is Tensor:
-            bonus = self._observe_one(phi)
-            if bonus is not None:
-                return bonus
+        hot = self._hot
+        if hot is not None and memory is None and type(phi) is Tensor:
+            one = self._observe_one(phi, hot)
+            if one is not None:
+                return one
         rows, mass = self._rows(phi, 2)
         if memory is not None:
             return self._observe_in(indices(memory, (len(rows),), self.memories), rows, mass, simultaneous)
-        form = self._form[0]
+        form = self.form
         if self.memories > 1:
             if len(rows) != self.memories:
                 wanted = f"[{self.memories}, {self.dim}]"
@@ -130,22 +138,19 @@ class Gram(nn.Module):
         self._check_accuracy()
         return bonus
 
-    def _observe_one(self, phi: Tensor) -> Tensor | None:
-        """The commonest call, one row on the CPU, with as little around the linear algebra as can be; None: not that."""
+    @staticmethod
+    def _observe_one(phi: Tensor, hot: tuple[ExactForm, tuple[int, int]]) -> Tensor | None:
+        """The commonest call, one row on the CPU, with little around the linear algebra; None if it is not that."""
+        form, shape = hot
         try:
             row = phi.numpy()
         except (RuntimeError, TypeError):  # with a gradient, elsewhere, or of a type that numpy does not have
             return None
-        if row.shape != self._one_row or row.dtype.char not in "fd":
+        if row.shape != shape:
             return None
-        form = self._form[0]
-        bonus = form.step(0, row)
-        if bonus != bonus:  # NaN: refused
-            return None
-        self._check_accuracy()
         out = np.empty(1)
-        out[0] = bonus
-        return torch.from_numpy(out)
+        out[0] = bonus = form.steps[0](row)
+        return torch.from_numpy(out) if bonus == bonus else None  # NaN: refused
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
@@ -289,13 +294,8 @@ class Gram(nn.Module):
         return torch.stack(values) if isinstance(values, list) else torch.as_tensor(values)
 
     def _check_accuracy(self) -> None:
-        if self._form[0].heaviest() > self._mass_limit:
-            warnings.warn(  # the same words each time, so that the default filter shows them once
-                f"the squared norms of phi add up to more than {self._mass_limit:.1e}, where rounding in {self.dtype} "
-                "can change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        if self.form.heaviest() > trusted_mass(self.ridge, self.dtype):
+            warn_inaccurate(self.ridge, self.dtype)
 
     # Moving.
 
@@ -319,4 +319,4 @@ class Gram(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._form = [self.form]
+        self._heat()
