@@ -180,15 +180,16 @@ class ExactForm(Memories):
         bonus = diagonal.copy()
         diagonal += 1.0
         lower, failed = dpotrf(kernel, lower=1, clean=1)
-        roots = lower.diagonal().copy()
-        np.fill_diagonal(lower, 0.0)
+        diagonal = lower.reshape(-1, order="F")[:: n + 1]
+        roots = diagonal.copy()
+        diagonal[:] = 0.0
         bonus -= np.einsum("ij,ij->i", lower, lower)
-        np.fill_diagonal(lower, roots)
+        diagonal[:] = roots
         if failed or bonus.min() < 0.0:  # too much round-off for a block; single rows can be clamped
             return np.array([self.step(i, row) for row in phi])
         self._mass[i] += mass.sum()
         if self._primal[i]:
-            v = dtrsm(1.0, lower.T, u.T, side=1)  # A⁻¹ ← A⁻¹ − VᵀV with V = L⁻¹ΦA⁻¹
+            v = dtrsm(1.0, lower, u.T, side=1, lower=1, trans_a=1)  # A⁻¹ ← A⁻¹ − VᵀV with V = L⁻¹ΦA⁻¹
             dsyrk(-1.0, v, 1.0, self._each_inverse[i], overwrite_c=1)
             self._add_to_outer(i, phi)
         else:
