@@ -129,3 +129,14 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err.splitlines()[-1].endswith(f"go on with: critex resume {out}")
     assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"
+
+
+def test_preset_paper_knows_its_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    """α and steps come from the paper's tables, a flag overrides them, and the id gets the task's options."""
+    flags = ["--preset", "paper", "--explorer", "cae"]
+    cfg = train_config("sac", [*flags, "--env", "Humanoid-v4"])
+    assert (cfg.alpha, cfg.steps, cfg.bonus.ridge) == (4.0, 4_000_000, 1.0)
+    assert train_config("sac", [*flags, "--env", "Humanoid-v4", "--alpha", "2"]).alpha == 2.0
+    assert train_config("dsac", [*flags, "--env", "Ant-v4"]).env == "Ant-v4?use_contact_forces=true"
+    message = fails(capsys, "train", "sac", *flags, "--env", "Reacher-v4")
+    assert "Swimmer-v4" in message and "Reacher-v4" in message

@@ -94,7 +94,8 @@ def train_config(name: str, args: list[str]) -> Any:
     from critex.algorithms import algorithm_module, default_config
 
     config = algorithm_module(name).Config
-    default = default_config(name, _peek(args, "explorer") or config.explorer, _peek(args, "preset"))
+    explorer, preset, env = (_peek(args, flag) for flag in ("explorer", "preset", "env"))
+    default = default_config(name, explorer or config.explorer, preset, env)
     # Which options --bonus.* there are depends on the explorer, so the type of the field is made here.
     typed = make_dataclass(
         "Config",
@@ -104,6 +105,8 @@ def train_config(name: str, args: list[str]) -> Any:
     )
     values = {f.name: getattr(default, f.name) for f in fields(default)}
     parsed = parse(typed, f"{PROG} train {name}", args, default=typed(**values))
+    if default.env.startswith(f"{parsed.env}?"):  # the preset completes the id with the options of its task
+        parsed.env = default.env
     return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import pytest
 
 from critex.algorithms import ALGORITHMS, algorithm_module
 from critex.algorithms.paper import paper_settings
+from critex.envs import make
 from critex.errors import UserError
 
 TASKS = ("Swimmer", "Ant", "Walker2d", "Hopper", "HalfCheetah", "Humanoid")
@@ -44,10 +44,10 @@ def test_iterations_of_dsac_are_its_own() -> None:
 
 def test_ant_has_111_dimensions_for_dsac_alone() -> None:
     pytest.importorskip("mujoco")
-    kwargs = paper_settings("dsac", "Ant-v4")["env_kwargs"]
-    assert gym.make("Ant-v4", **kwargs).observation_space.shape == (111,)
-    assert "env_kwargs" not in paper_settings("sac", "Ant-v4")
-    assert "env_kwargs" not in paper_settings("dsac", "Ant-v5")  # has the contact forces by default
+    env_id = paper_settings("dsac", "Ant-v4")["env"]
+    assert make(env_id).observation_space.shape == (111,)
+    assert "env" not in paper_settings("sac", "Ant-v4")
+    assert "env" not in paper_settings("dsac", "Ant-v5")  # has the contact forces by default
 
 
 def test_elsewhere_it_says_nothing() -> None:

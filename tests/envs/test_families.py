@@ -89,3 +89,10 @@ def test_installed_tells_the_truth() -> None:
             continue
         assert family.installed
     assert not critex.envs.Family("x", "no_such_package.part", "x").installed
+
+
+def test_an_id_may_carry_options() -> None:
+    env = make("DeepSea-4-v0?mapping_seed=7&randomize_actions=false")
+    assert env.unwrapped.right.min() == 1
+    with pytest.raises(UserError, match="depth"):
+        make("DeepSea-4-v0?depth=3")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from critex.algorithms.paper import paper_settings
 from critex.errors import UserError, unknown
-from critex.explorers import ALGORITHM_PRESETS, PRESETS, explorer_class, preset_options
+from critex.explorers import ALGORITHM_PRESETS, explorer_class, preset_options
 from critex.run import from_dict
 
 ALGORITHMS = ("dqn", "dsac", "ppo", "sac", "td3")
@@ -21,19 +21,21 @@ def algorithm_module(name: str) -> ModuleType:
     return import_module(f"critex.algorithms.{name}")
 
 
-def default_config(name: str, explorer: str = "none", preset: str | None = None) -> Any:
-    """The options of an algorithm with an explorer: the defaults, with what the preset says on top."""
+def default_config(
+    name: str, explorer: str = "none", preset: str | None = None, env: str | None = None
+) -> Any:
+    """The options of an algorithm with an explorer: the defaults, with what the preset says on top.
+
+    The preset `paper` knows α and the number of steps of the paper's own tasks, so it looks at `env` as well.
+    """
     config, options = algorithm_module(name).Config, explorer_class(explorer).Config
-    said: dict[str, Any] = {}
-    if preset is not None:
-        if preset not in PRESETS:
-            raise unknown("preset", preset, PRESETS)
-        known = {field.name for field in fields(config)}
-        said = {key: value for key, value in ALGORITHM_PRESETS[preset].items() if key in known}
-        options_said = preset_options(options, preset)
-    else:
-        options_said = {}
-    return config(explorer=explorer, preset=preset, bonus=options(**options_said), **said)
+    if preset is None:
+        return config(explorer=explorer, bonus=options())
+    bonus = options(**preset_options(options, preset))
+    said = dict(ALGORITHM_PRESETS[preset])
+    if preset == "paper":
+        said |= paper_settings(name, env or config.env)
+    return config(explorer=explorer, preset=preset, bonus=bonus, **said)
 
 
 def load_config(name: str, data: dict[str, Any]) -> Any:

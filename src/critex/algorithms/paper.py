@@ -20,21 +20,24 @@ def _table() -> dict[str, Any]:
 
 
 def paper_settings(algorithm: str, env_id: str) -> dict[str, Any]:
-    """The options `alpha` and `steps` of the paper's run, and `env_kwargs` where the task needs some.
+    """The options of the paper's run of a task: `alpha`, `steps`, and `env` with the options that the task needs.
 
     Empty where the paper has no MuJoCo runs: for other algorithms, and for other families of environments. A
     MuJoCo task that the paper does not have is an error: it has no α to take.
     """
     table = _table()
-    if algorithm not in table["alpha"] or not re.fullmatch(FAMILIES["mujoco"].pattern, env_id):
+    if algorithm not in table["alpha"] or not re.fullmatch(
+        FAMILIES["mujoco"].pattern, env_id.partition("?")[0]
+    ):
         return {}
-    task, _, version = env_id.rpartition("-")
+    plain, _, options = env_id.partition("?")
+    task, _, version = plain.rpartition("-")
     if task not in table["tasks"] or version not in table["versions"]:
         known = ", ".join(f"{name}-{v}" for v in table["versions"] for name in table["tasks"])
         raise UserError(f"the paper gives no α for {env_id}; --preset paper knows {known}")
     settings = {"alpha": table["alpha"][algorithm][task], "steps": table["steps"].get(task, MILLION)}
     if algorithm == "dsac":
         settings["steps"] = 10_000 + 20 * table["iterations"].get(task, MILLION)
-    if kwargs := table["env_kwargs"].get(algorithm, {}).get(env_id):
-        settings["env_kwargs"] = dict(kwargs)
+    if not options and (query := table["env_options"].get(algorithm, {}).get(env_id)):
+        settings["env"] = f"{env_id}?{query}"
     return settings

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import parse_qsl
 
 import gymnasium as gym
 
@@ -61,7 +63,12 @@ def register() -> None:
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """One environment by id. An unknown id, a missing package or a wrong keyword ends in a `UserError`."""
+    """One environment by id, which may carry options of its own: `Ant-v4?use_contact_forces=true`.
+
+    An unknown id, a missing package or a wrong keyword ends in a `UserError`.
+    """
+    env_id, _, query = env_id.partition("?")
+    kwargs = {**_options(query), **kwargs}
     if builtin := re.fullmatch(rf"({'|'.join(BUILTIN)})-(\d+)-v0", env_id):
         _register(builtin[1], int(builtin[2]))
     family = next((f for f in FAMILIES.values() if re.fullmatch(f.pattern, env_id)), None)
@@ -85,6 +92,17 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         module, _, name = family.wrapper.partition(":")
         env = getattr(import_module(module), name)(env)
     return env
+
+
+def _options(query: str) -> dict[str, Any]:
+    """`a=1&b=true&c=text` as keywords; a value is JSON where it can be read so, else text."""
+    options: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _register(name: str, size: int) -> None:

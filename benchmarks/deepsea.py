@@ -1,0 +1,215 @@
+"""How deep a sea can DQN cross, with CAE and with ε-greedy? Same network, same learner, same budget.
+
+A run is solved when the greedy policy, played without any bonus, returns at least 0.9; it has 2,000 episodes.
+A size N is solved when at least 4 of 5 seeds solve it; each method climbs the ladder of sizes until it fails.
+
+    python benchmarks/deepsea.py tune       # the same number of tries for every method, at N = 10
+    python benchmarks/deepsea.py climb      # the ladder, with the best try of each
+    python benchmarks/deepsea.py ablate     # one option changed at a time, at N = 14
+    python benchmarks/deepsea.py table      # what came out, from results/deepsea/runs.csv
+
+Called again, finished runs are kept and interrupted ones go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from critex.suite import Job, launch
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "deepsea" / "runs.csv"
+EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
+LADDER = (6, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
+
+LEARNER = (
+    "--learning-rate 1e-3 --batch-size 64 --buffer-size 100000 --learning-starts 64 --train-every 1 "
+    "--target-every 20 --eval-episodes 1 --stop-return 0.9 --checkpoint-every 0 --no-tensorboard --log-every 1000"
+)
+GREEDY = "--epsilon-start 0 --epsilon-end 0"
+VALUE = f"--explorer cae --bonus-in value --bonus.embedding block --bonus.phi-norm 10 --bonus.scaling none {GREEDY}"
+
+# Three tries for each method; the first number of solved seeds decides, then the episodes it took.
+TRIES = {
+    "ε-greedy": {
+        "ε 1 → 0.05 over 50 %": "--epsilon-start 1 --epsilon-end 0.05 --epsilon-fraction 0.5",
+        "ε 1 → 0.01 over 10 %": "--epsilon-start 1 --epsilon-end 0.01 --epsilon-fraction 0.1",
+        "ε 0.3 throughout": "--epsilon-start 0.3 --epsilon-end 0.3",
+    },
+    "CAE (UCB)": {f"α {a}": f"{VALUE} --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "CAE (Thompson)": {f"α {a}": f"{VALUE} --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)},
+}
+# The best of the three, as `tune` found it.
+BEST = {"ε-greedy": "ε 1 → 0.05 over 50 %", "CAE (UCB)": "α 0.05", "CAE (Thompson)": "α 0.05"}
+
+UCB = TRIES["CAE (UCB)"][BEST["CAE (UCB)"]]
+REWARD = f"--explorer cae --bonus-in reward --bonus.embedding block --bonus.phi-norm 10 {GREEDY}"
+ABLATIONS = {
+    "as in the ladder": UCB,
+    "Thompson": TRIES["CAE (Thompson)"][BEST["CAE (Thompson)"]],
+    "no rebuild": f"{UCB} --bonus.rebuild-every 0",
+    "phi_norm none": f"{UCB} --bonus.phi-norm None",
+    "[φ(s); onehot(a)]": f"{UCB} --bonus.embedding state_and_action",
+    "scaled bonus": f"{UCB} --bonus.scaling welford --scale-value-bonus",
+    "CAE+": UCB.replace("--explorer cae", "--explorer cae_plus"),
+    "bonus in the reward": f"{REWARD} --alpha 0.05",
+    "bonus in the reward, recomputed": f"{REWARD} --alpha 0.05 --recompute",
+    "bonus in the reward, ε-greedy": f"{REWARD} --alpha 0.05 --epsilon-start 1 --epsilon-end 0.05",
+}
+
+
+def width(size: int) -> int:
+    """Hidden units, the same for every method: a power of two, at least two for each cell that can be reached.
+
+    A linear bandit tells apart at most d features, so φ needs about as many dimensions as there are cells.
+    """
+    cells = size * (size + 1) // 2
+    return max(128, 1 << (2 * cells - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One method at one size with one seed."""
+
+    part: str
+    method: str
+    size: int
+    seed: int
+    flags: str
+    episodes: int = EPISODES
+
+    def job(self, out: Path) -> Job:
+        """`critex train dqn …`; rebuilds come every 20 episodes unless the flags say otherwise."""
+        slug = "".join(
+            c if c.isalnum() or c in ".+" else "-" for c in f"{self.method}-{self.size}-{self.seed}"
+        )
+        steps, every = self.size * self.episodes, str(20 * self.size)
+        rebuild = (
+            ()
+            if "--explorer" not in self.flags or "rebuild" in self.flags
+            else ("--bonus.rebuild-every", every)
+        )
+        train = (
+            *("dqn", "--env", f"DeepSea-{self.size}-v0", "--steps", str(steps), "--seed", str(self.seed)),
+            *(
+                "--hidden",
+                str(width(self.size)),
+                "--eval-every",
+                every,
+                *LEARNER.split(),
+                *self.flags.split(),
+                *rebuild,
+            ),
+        )
+        return Job(f"{self.method}, N = {self.size}, seed {self.seed}", out / self.part / slug, train, steps)
+
+    def row(self, out: Path) -> dict[str, object]:
+        """What came of it: the episode at which the greedy policy solved it, or nothing."""
+        job = self.job(out)
+        lines = [json.loads(line) for line in (job.out / "metrics.jsonl").read_text().splitlines()]
+        evaluations = [line for line in lines if line["kind"] == "eval"]
+        solved = next((line["step"] // self.size for line in evaluations if line["return"] >= 0.9), "")
+        card = json.loads((job.out / "card.json").read_text())
+        return {
+            "part": self.part,
+            "method": self.method,
+            "size": self.size,
+            "seed": self.seed,
+            "solved": solved,
+            "episodes": lines[-1]["step"] // self.size,
+            "seconds": round(card["totals"]["seconds"]),
+            "flags": self.flags,
+        }
+
+
+def run(trials: Iterable[Trial], out: Path, parallel: int) -> list[dict[str, object]]:
+    """Run the trials and put their rows into the results file, in the place of earlier ones."""
+    trials = list(trials)
+    failures = launch([trial.job(out) for trial in trials], parallel, "deepsea")
+    for failure in failures:
+        print(failure)
+    rows = [trial.row(out) for trial in trials if trial.job(out).finished]
+    store(rows)
+    return rows
+
+
+def key(row: dict[str, object]) -> tuple[str, ...]:
+    """What names a trial."""
+    return tuple(str(row[name]) for name in ("part", "method", "size", "seed"))
+
+
+def stored() -> list[dict[str, str]]:
+    """The rows of the results file."""
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def store(rows: list[dict[str, object]]) -> None:
+    """Write the results file with these rows in it."""
+    merged = {key(row): row for row in [*stored(), *rows]}
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        names = ["part", "method", "size", "seed", "solved", "episodes", "seconds", "flags"]
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(
+            sorted(merged.values(), key=lambda r: (r["part"], r["method"], int(str(r["size"])), r["seed"]))
+        )
+
+
+def climb(method: str, out: Path, parallel: int, ladder: Iterable[int]) -> None:
+    """Up the ladder until fewer than 4 of 5 seeds solve a size."""
+    for size in ladder:
+        trials = [Trial("climb", method, size, seed, TRIES[method][BEST[method]]) for seed in SEEDS]
+        rows = run(trials, out, parallel)
+        solved = sum(row["solved"] != "" for row in rows)
+        print(f"{method}, N = {size}: {solved} of {len(rows)} seeds", flush=True)
+        if solved < NEEDED:
+            return
+
+
+def table() -> str:
+    """The rows as Markdown, a line for each method and size."""
+    groups: dict[tuple[str, str, int], list[dict[str, str]]] = {}
+    for row in stored():
+        groups.setdefault((row["part"], row["method"], int(row["size"])), []).append(row)
+    lines = ["| part | method | N | seeds solved | episodes until solved |", "|---|---|---|---|---|"]
+    for (part, method, size), rows in sorted(groups.items()):
+        solved = sorted(int(row["solved"]) for row in rows if row["solved"])
+        when = ", ".join(map(str, solved)) or "–"
+        lines.append(f"| {part} | {method} | {size} | {len(solved)} of {len(rows)} | {when} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Parse the command line and do it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["tune", "climb", "ablate", "table"])
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "deepsea")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--method", choices=list(TRIES), help="climb with this one only")
+    parser.add_argument("--from", dest="start", type=int, default=0, help="begin the ladder at this size")
+    args = parser.parse_args()
+    if args.what == "tune":
+        tries = [(f"{m}: {label}", flags) for m, group in TRIES.items() for label, flags in group.items()]
+        run([Trial("tune", m, 10, s, f) for s in SEEDS[:3] for m, f in tries], args.out, args.jobs)
+    elif args.what == "climb":
+        for method in [args.method] if args.method else TRIES:
+            climb(method, args.out, args.jobs, [size for size in LADDER if size >= args.start])
+    elif args.what == "ablate":
+        trials = [Trial("ablate", m, 14, s, f, 600) for s in SEEDS[:3] for m, f in ABLATIONS.items()]
+        run(trials, args.out, args.jobs)
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
