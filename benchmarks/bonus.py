@@ -177,7 +177,7 @@ def ratios() -> bool:
         results.append(row | {"reached": ratio >= target})
         ours, theirs = (statistics.median(times[name]) for name in ("ours", baseline))
         verdict = "reached" if ratio >= target else "NOT REACHED"
-        print(f"{case.__doc__:68} {ratio:7.1f}x ({baseline})  target {target:g}x  {verdict}", end="  ")
+        print(f"{case.__doc__:68} {ratio:7.2f}x ({baseline})  target {target:g}x  {verdict}", end="  ")
         print(f"[{ours:.1f} us against {theirs:.1f} us a step]", flush=True)
     path = ROOT / "benchmarks" / "results" / "bonus.json"
     path.parent.mkdir(exist_ok=True)
