@@ -7,17 +7,17 @@ from pathlib import Path
 
 from critex.suite import Job
 
-SIZE = 16
-EPISODES = 400
+SIZE = 14
+EPISODES = 300
 
 # What all three share: the same network, the same budget, the same learner.
 SHARED = (
-    f"--env DeepSea-{SIZE}-v0 --steps {SIZE * EPISODES} --hidden 128 --learning-rate 1e-3 --batch-size 64 "
+    f"--env DeepSea-{SIZE}-v0 --steps {SIZE * EPISODES} --hidden 256 --learning-rate 1e-3 --batch-size 64 "
     f"--buffer-size 100000 --learning-starts 64 --train-every 1 --target-every 20 --log-every {5 * SIZE} "
     f"--eval-every {10 * SIZE} --eval-episodes 1 --checkpoint-every 0"
 )
 CAE = (
-    "--explorer cae --bonus-in value --alpha 0.05 --bonus.embedding block --bonus.phi-norm 10 "
+    "--explorer cae --bonus-in value --alpha 0.05 --bonus.embedding block --bonus.phi-norm 10 --bonus.scaling none "
     f"--bonus.rebuild-every {20 * SIZE} --epsilon-start 0 --epsilon-end 0"
 )
 METHODS = {
