@@ -213,7 +213,7 @@ def _report(runs: Sequence[Path], out: Path) -> None:
 
     result = write_report(list(runs), out)
     for problem in result.problems:
-        print(f"left out: {problem}", file=sys.stderr)
+        print(problem, file=sys.stderr)
     Console().print(score_table(result.scores))
     print(f"report: {result.index}")
 

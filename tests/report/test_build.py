@@ -175,14 +175,14 @@ def test_the_broken_is_named_and_the_rest_reported(make_run: MakeRun, tmp_path: 
     assert all(problem in page for problem in result.problems)
 
 
-def test_visits_of_another_grid_are_left_out(make_run: MakeRun, tmp_path: Path) -> None:
+def test_visits_are_drawn_on_the_largest_grid(make_run: MakeRun, tmp_path: Path) -> None:
     def grid(n: int) -> dict[str, Any]:
         return {"shape": [n, n], "snapshots": [{"step": 10, "counts": [[1] * n] * n}]}
 
     runs = [make_run("a", [1], visits=grid(2), seed=0), make_run("b", [1], visits=grid(3), seed=1)]
     result = write_report(runs, tmp_path / "report")
-    assert result.problems == [f"{runs[1]}: visits of another grid than 2 × 2; not in the heat map"]
-    assert data_of(result.index)["sections"][0]["visits"]["rows"] == 2
+    assert result.problems == []
+    assert data_of(result.index)["sections"][0]["visits"]["rows"] == 3
 
 
 def test_nothing_usable(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def _section(
         stem = out / f"{slug}-{figure.key}"
         fig.write_csv(stem.with_suffix(".csv"), fig.curve_rows(figure, methods))
         fig.draw_curves(figure, methods, stem.with_suffix(".png"))
-    visits = fig.visit_figure(methods, problems)
+    visits = fig.visit_figure(methods)
     if visits:
         fig.write_csv(out / f"{slug}-visits.csv", fig.visit_rows(visits, methods))
         fig.draw_visits(visits, methods, out / f"{slug}-visits.png")

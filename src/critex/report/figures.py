@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +85,25 @@ def _decades(curves: dict[int, Curve]) -> float:
     return float(np.log10(means.max() / means.min())) if means.size and means.min() > 0 else 0.0
 
 
-def visit_figure(methods: Sequence[Method], problems: list[str]) -> VisitFigure | None:
-    """The visits of all methods at common steps, or None where no run recorded any."""
-    recorded: dict[int, list[Visits]] = {}
-    shape: tuple[int, ...] | None = None
-    for i, method in enumerate(methods):
-        for run in method.runs:
-            if run.visits is None:
-                continue
-            shape = shape or run.visits.counts.shape[1:]
-            if run.visits.counts.shape[1:] == shape:
-                recorded.setdefault(i, []).append(run.visits)
-            else:
-                other = " × ".join(map(str, shape))
-                problems.append(f"{run.path}: visits of another grid than {other}; not in the heat map")
+def visit_figure(methods: Sequence[Method]) -> VisitFigure | None:
+    """The visits of all methods at common steps, or None where no run recorded any.
+
+    A run records the grid as far as it came, so all are drawn on the largest of them.
+    """
+    recorded = {i: [run.visits for run in method.runs if run.visits] for i, method in enumerate(methods)}
+    recorded = {i: each for i, each in recorded.items() if each}
     if not recorded:
         return None
-    steps = frame_steps([visits for each in recorded.values() for visits in each])
-    return VisitFigure(steps, {i: mean_visits(each, steps) for i, each in recorded.items()})
+    everything = [visits for each in recorded.values() for visits in each]
+    rows, columns = (max(visits.counts.shape[axis] for visits in everything) for axis in (1, 2))
+    padded = {i: [_on_grid(visits, rows, columns) for visits in each] for i, each in recorded.items()}
+    steps = frame_steps(everything)
+    return VisitFigure(steps, {i: mean_visits(each, steps) for i, each in padded.items()})
+
+
+def _on_grid(visits: Visits, rows: int, columns: int) -> Visits:
+    _, height, width = visits.counts.shape
+    return replace(visits, counts=np.pad(visits.counts, ((0, 0), (0, rows - height), (0, columns - width))))
 
 
 def stages(figure: VisitFigure) -> list[int]:
