@@ -52,7 +52,22 @@ def test_state_action_and_the_default_action() -> None:
     phi = Embedding.of(joint, 4, BOX, takes_action=True)
     obs, action = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, -1.0]])
     assert phi(obs, action).tolist() == [[1, 2, 0.5, -1]]
-    assert phi.state(obs).tolist() == [[1, 2, 0, 0]]
+    assert phi.state(obs, action).tolist() == [[1, 2, 0, 0]]
+
+
+def test_default_action_has_the_shape_of_actions_whatever_the_observation() -> None:
+    """Images and single numbers as observations: ä is as long as an action, not as an image's row."""
+    phi = Embedding.of(lambda obs, action: joint(obs.flatten(1), action), 6, BOX, takes_action=True)
+    image = torch.arange(8, dtype=torch.uint8).reshape(2, 2, 2)
+    assert phi.state(image, torch.ones(2, 2)).tolist() == [[0, 1, 2, 3, 0, 0], [4, 5, 6, 7, 0, 0]]
+
+
+@pytest.mark.parametrize(("space", "action"), [(gym.spaces.Box(-1, 1, ()), [0.5]), (DISCRETE, [[1]])])
+def test_actions_in_other_shapes(space: gym.Space, action: list) -> None:
+    """Single numbers [N], and integers [N, 1] as some replay buffers keep them."""
+    phi = Embedding.of(double, 1, space, takes_action=False)
+    code = [0.5] if action == [0.5] else [0, 1, 0]
+    assert phi(torch.ones(1, 1), torch.tensor(action)).tolist() == [[2, *code]]
 
 
 @pytest.mark.parametrize("form", ["state_and_action", "block"])
@@ -117,6 +132,28 @@ class TestLastHidden:
             critex.last_hidden(net)
         torch.testing.assert_close(critex.last_hidden(net, layer="q2.2")(x), net.q2[:2](x))
         torch.testing.assert_close(critex.last_hidden(net, layer=net.q1[2])(x), net.q1[:2](x))
+
+    def test_heads_beside_each_other_ask_for_the_layer(self) -> None:
+        class Heads(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body, self.one, self.two = nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+
+        with pytest.raises(ValueError, match=r"one, two.*layer="):
+            critex.last_hidden(Heads())
+        deep = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+        assert critex.last_hidden(deep)._modules_[1] is deep[2]
+
+    def test_keyword_arguments(self) -> None:
+        class Named(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.head = nn.Linear(3, 2)
+
+            def forward(self, *, obs: Tensor) -> Tensor:
+                return self.head(input=2 * obs)
+
+        assert critex.last_hidden(Named())(obs=torch.ones(1, 3)).tolist() == [[2, 2, 2]]
 
     def test_bad_layers(self) -> None:
         with pytest.raises(ValueError, match="no linear layer"):

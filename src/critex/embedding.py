@@ -84,16 +84,9 @@ class Embedding:
         """How many memories share the features of one env: one per action in the block form, else one."""
         return self.action_dim if self.form == "block" else 1
 
-    def state(self, obs: Tree) -> Tensor:
-        """φ(s), or φ(s, ä) with the default action ä = 0 where the critic wants an action: [..., critic_dim]."""
-        if not self.takes_action:
-            return self.critic(obs)
-        like = obs
-        while isinstance(like, dict):
-            like = next(iter(like.values()))
-        batch = like.shape[:-1]  # critics that take an action take flat observations [..., o]
-        shape, dtype = (batch, torch.int64) if self.discrete else ((*batch, self.action_dim), like.dtype)
-        return self.critic(obs, torch.zeros(shape, dtype=dtype, device=like.device))
+    def state(self, obs: Tree, action: Tensor) -> Tensor:
+        """φ(s), or φ(s, ä) where the critic wants an action: [..., critic_dim]. ä = 0, in the shape of `action`."""
+        return self.critic(obs, torch.zeros_like(action)) if self.takes_action else self.critic(obs)
 
     def __call__(
         self, obs: Tree, action: Tensor, next_obs: Tree | None = None, project: Project = identity
@@ -105,12 +98,13 @@ class Embedding:
             case "next_state":
                 if next_obs is None:
                     raise ValueError("the next-state embedding φ(s') needs next_obs")
-                return self._to_length(project(self.state(next_obs)))
+                return self._to_length(project(self.state(next_obs, action)))
             case "block":
-                return self._to_length(project(self.state(obs)))
+                return self._to_length(project(self.state(obs, action)))
             case "state_and_action":
+                state = project(self.state(obs, action))
                 code = F.one_hot(action.long(), self.action_dim) if self.discrete else action
-                return self._join(project(self.state(obs)), code)
+                return self._join(state, code.reshape(*state.shape[:-1], self.action_dim))
 
     def each_action(self, obs: Tree, project: Project = identity) -> Tensor:
         """φ(s,a) of every action a, [..., A, dim], for comparing actions; one pass of the critic."""
@@ -120,9 +114,9 @@ class Embedding:
             raise ValueError(
                 "φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block"
             )
-        if self.form == "state_action":
+        if self.takes_action:
             raise ValueError("comparing actions needs a critic that takes only the state")
-        state = project(self.state(obs)).unsqueeze(-2)
+        state = project(self.critic(obs)).unsqueeze(-2)
         state = state.expand(*state.shape[:-2], self.action_dim, -1)
         if self.form == "block":
             return self._to_length(state)
@@ -142,9 +136,9 @@ class Embedding:
 class last_hidden:
     """φ of any critic without an `embed` method: the input of its last linear layer.
 
-    `embed = last_hidden(critic)` runs `critic(*inputs)` and returns what its final `nn.Linear` was given,
-    [..., d]. A critic with several final layers (twin critics, several heads) needs `layer`, a module of it
-    or its dotted name.
+    `embed = last_hidden(critic)` runs the critic on what it is called with and returns what the critic's final
+    `nn.Linear` was given, [..., d]. A critic with several final layers (twin critics, several heads) needs
+    `layer`, a module of it or its dotted name.
     """
 
     def __init__(self, module: nn.Module, layer: str | nn.Module | None = None) -> None:
@@ -171,11 +165,12 @@ class last_hidden:
             raise ValueError("the module has no linear layer; pass your own embed function instead")
         *earlier, last = linears
         shape, parent = linears[last].weight.shape, last.rpartition(".")[0]
+        square = shape[0] == shape[1]  # then layers of this shape in one parent may follow each other
         rivals = [
             name
             for name in earlier
             if linears[name].out_features == 1
-            or (linears[name].weight.shape == shape and name.rpartition(".")[0] != parent)
+            or (linears[name].weight.shape == shape and not (square and name.rpartition(".")[0] == parent))
         ]
         if rivals:
             raise ValueError(
@@ -183,12 +178,16 @@ class last_hidden:
             )
         return linears[last]
 
-    def __call__(self, *inputs: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         module, layer = self._modules_
         seen: list[Tensor] = []
-        handle = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+
+        def see(_: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+            seen.append(given[0] if given else named["input"])
+
+        handle = layer.register_forward_pre_hook(see, with_kwargs=True)
         try:
-            module(*inputs)
+            module(*inputs, **keywords)
         finally:
             handle.remove()
         if not seen:

@@ -77,11 +77,12 @@ def test_cae_is_the_formula() -> None:
 @pytest.mark.parametrize("scope", ["lifelong", "episodic"])
 @pytest.mark.parametrize("scaling", ["welford", "none"])
 @pytest.mark.parametrize("strategy", ["ucb", "ucb_squared"])
-def test_rollout_equals_steps(name: str, scope: str, scaling: str, strategy: str) -> None:
-    rollout, cls = steps(40), EXPLORERS[name]
+@pytest.mark.parametrize("n", [1, N])
+def test_rollout_equals_steps(name: str, scope: str, scaling: str, strategy: str, n: int) -> None:
+    rollout, cls = steps(40, n), EXPLORERS[name]
     torch.manual_seed(0)
-    one = cls(cls.Config(scope=scope, scaling=scaling, strategy=strategy), setting(num_envs=N))
-    two = cls(one.config, setting(num_envs=N))
+    one = cls(cls.Config(scope=scope, scaling=scaling, strategy=strategy), setting(num_envs=n))
+    two = cls(one.config, setting(num_envs=n))
     two.load_state_dict(one.state_dict())
     by_step = torch.stack([one.bonus(at(rollout, t)) for t in range(40)])
     torch.testing.assert_close(two.bonus_rollout(rollout), by_step, rtol=1e-9, atol=1e-12)
@@ -221,6 +222,15 @@ class TestCAEPlus:
         assert explorer.loss(batch).item() == pytest.approx(
             -law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5
         )
+
+    def test_single_numbers_as_actions_are_no_matrix_of_differences(self) -> None:
+        space = gym.spaces.Box(-1, 1, ())
+        explorer = CAEPlus(
+            CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        )
+        batch = steps(5).map(lambda x: x.flatten(0, 1))
+        column = replace(batch, action=torch.randn(10, 1))
+        assert torch.equal(explorer.loss(replace(batch, action=column.action[:, 0])), explorer.loss(column))
 
     @pytest.mark.parametrize("in_bonus", [True, False])
     def test_bias_of_u(self, in_bonus: bool) -> None:

@@ -167,16 +167,16 @@ class Gram(nn.Module):
     def observe_rollout(self, phi: Features, starts: Tensor | NDArray[Any] | None = None) -> Tensor:
         """What T calls of `reset` and `observe` give, but fast: [T, N, d] → [T, N].
 
-        With one memory, all rows are taken in time order, environments in order. With `memories=N`, column i belongs to
+        With one memory, all rows are taken in time order, envs in order. With one memory per env, column i belongs to
         memory i, and `starts` [T, N] says where a step begins an episode, so that its memory is reset first.
         """
         rows, mass = self._rows(phi, 3)
         steps, envs = rows.shape[:2]
-        if self.memories == 1:
-            if starts is not None:
-                raise ValueError(
-                    "starts needs one memory per env (memories=N): a shared memory is never reset by one env"
-                )
+        if self.memories == 1 < envs and starts is not None:
+            raise ValueError(
+                "starts needs one memory per env (memories=N): a shared memory is never reset by one env"
+            )
+        if self.memories == 1 and starts is None:
             bonus = self.form.extend(0, rows.reshape(-1, self.dim), mass.reshape(-1))
             self._check_accuracy()
             return self._out(bonus).reshape(steps, envs)

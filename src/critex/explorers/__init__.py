@@ -67,5 +67,7 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
             "cross_episode_ends needs an algorithm that learns from rollouts; it has no meaning in replay"
         )
     if rollouts and getattr(options, "rebuild_every", False):
-        raise UserError("rebuild_every needs a replay buffer, which this algorithm does not have; leave it at 0")
+        raise UserError(
+            "rebuild_every needs a replay buffer, which this algorithm does not have; leave it at 0"
+        )
     return explorer

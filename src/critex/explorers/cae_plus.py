@@ -79,7 +79,9 @@ class CAEPlus(Elliptical):
     def loss(self, batch: Transition) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
         project = self.U or identity
-        here, there = (project(self.embedding.state(obs)) for obs in (batch.obs, batch.next_obs))
+        here, there = (
+            project(self.embedding.state(obs, batch.action)) for obs in (batch.obs, batch.next_obs)
+        )
         loss: Tensor = self.inverse(here, there, batch.action).mean()
         return self.options.loss_coef * loss
 

@@ -34,6 +34,6 @@ class InverseDynamics(nn.Module):
         """−log p(action), [...]."""
         out: Tensor = self.head(F.relu(self.body(torch.cat([embedding, next_embedding], dim=-1))))
         if self.discrete:
-            return -out.log_softmax(-1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-        squares = ((action - out) / self.log_std.exp()).square()
+            return -out.log_softmax(-1).gather(-1, action.long().reshape(*out.shape[:-1], 1)).squeeze(-1)
+        squares = ((action.reshape(out.shape) - out) / self.log_std.exp()).square()
         return (0.5 * squares + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
