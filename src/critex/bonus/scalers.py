@@ -62,9 +62,12 @@ class WelfordScaler(Scaler):
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # N
 
     def forward(self, b: Tensor) -> Tensor:
-        mean, nu_squared, count = float(self.mean), float(self.nu_squared), int(self.count)
+        mean, nu_squared, count = self.mean.item(), self.nu_squared.item(), int(self.count.item())
+        values = b.detach().flatten().tolist()
+        if not math.isfinite(sum(values)):  # cheaper than asking the tensor, and rarely wrong
+            _checked(b)
         scaled = []
-        for value in _checked(b).flatten().tolist():
+        for value in values:
             count += 1
             delta = value - mean
             mean += delta / count

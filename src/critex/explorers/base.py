@@ -101,7 +101,8 @@ class Explorer(nn.Module):
         return self._record(raw, scaled, started)
 
     def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
-        sums = (float(scaled.numel()), raw.sum().item(), scaled.sum().item(), scaled.square().sum().item())
+        raws, scaleds = raw.flatten().tolist(), scaled.flatten().tolist()  # for one env faster than tensors
+        sums = (float(len(raws)), sum(raws), sum(scaleds), sum(x * x for x in scaleds))
         self._window = [a + b for a, b in zip(self._window, sums, strict=True)]
         self._seconds += perf_counter() - started
         self._timed += scaled.numel()
