@@ -48,6 +48,32 @@ def test_arrays_in_arrays_out() -> None:
     out = explorer(np.ones((1, 2)), np.ones((1, 1), dtype=np.float32))
     assert isinstance(out, np.ndarray) and out.shape == (1,)
     assert isinstance(explorer(OBS, ACTION), Tensor)
+    assert isinstance(explorer([[1.0, 2.0]], [[3.0]]), np.ndarray)
+
+
+def test_observations_of_several_parts() -> None:
+    explorer = critex.CAE(
+        lambda obs: obs["a"]["b"], embedding="state_and_action", num_actions=3, scaling="none", num_envs=2
+    )
+    out = explorer(
+        {"a": {"b": np.array([[3.0, 0], [0, 3]])}, "c": np.zeros(2)}, np.array([1, 2], dtype=np.int32)
+    )
+    assert out.tolist() == pytest.approx([10**0.5, 10**0.5])  # orthogonal, so the second finds A as new
+
+
+@pytest.mark.parametrize("form", ["state_and_action", "block"])
+def test_integer_actions_as_a_column(form: str) -> None:
+    column, flat = (
+        critex.CAE(lambda obs: obs, embedding=form, num_actions=3, num_envs=2, scaling="none")
+        for _ in range(2)
+    )
+    obs, actions = torch.randn(2, 4), torch.tensor([2, 0])
+    assert torch.equal(column(obs, actions[:, None]), flat(obs, actions))
+
+
+def test_single_numbers_as_continuous_actions() -> None:
+    explorer = critex.CAE(lambda obs: obs, embedding="state_and_action", scaling="none")
+    assert explorer(torch.tensor([[3.0]]), torch.tensor([4.0])).item() == pytest.approx(5)
 
 
 def test_episodic_memories_are_one_per_env() -> None:
@@ -89,9 +115,9 @@ def test_state_round_trip_before_the_first_call() -> None:
 
 
 def test_presets_and_precedence() -> None:
-    official = critex.CAE(embed, preset="official").config
+    official = critex.CAE(embed, preset="official", scaling="none").config
     assert (official.strategy, official.scope, official.ridge) == ("ucb_squared", "episodic", 0.1)
-    assert critex.CAE(embed, preset="official", ridge=0.5, scope="lifelong").config.ridge == 0.5
+    assert critex.CAE(embed, preset="official", scaling="none", ridge=0.5).config.ridge == 0.5
     assert critex.CAE(embed).config.strategy == "ucb"
 
 
@@ -104,6 +130,10 @@ def test_presets_and_precedence() -> None:
         ({"scaling": "welfrod"}, "did you mean welford"),
         ({"preset": "papr"}, "did you mean paper"),
         ({"ridgee": 1.0}, "did you mean ridge"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"ridge": float("inf")}, "ridge must be positive"),
+        ({"preset": "official"}, "give scaling='welford'"),
+        ({"rebuild_every": 10}, "replay buffer"),
     ],
 )
 def test_bad_keywords(keywords: dict[str, object], message: str) -> None:
@@ -116,6 +146,12 @@ def test_bad_calls() -> None:
         critex.CAE(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="num_envs=2"):
         critex.CAE(embed)(OBS.repeat(2, 1), ACTION.repeat(2, 1))
+    with pytest.raises(ValueError, match=r"one row per env.*shape \[\]"):
+        critex.CAE(lambda obs: obs, embedding="block", num_actions=3)(np.zeros(2), np.int64(1))
+    with pytest.raises(ValueError, match="need num_actions="):
+        critex.CAE(lambda obs: obs, embedding="state_and_action")(OBS, torch.tensor([1]))
+    with pytest.raises(ValueError, match="dim=4"):
+        critex.CAE(embed, dim=4)(OBS, ACTION)
     with pytest.raises(ValueError, match="episode_start="):
         critex.CAE(embed, scope="episodic")(OBS, ACTION)
     with pytest.raises(ValueError, match="next_obs="):

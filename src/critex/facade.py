@@ -22,6 +22,13 @@ from critex.explorers import EXPLORERS, Elliptical, Setting, preset_options
 
 Array = Any  # numpy array or tensor, or a dict of them
 
+# Options that only an algorithm can follow.
+LEARNERS = {
+    "rebuild_every": "it recomputes A from their replay buffer",
+    "rebuild_rows": "it recomputes A from their replay buffer",
+    "cross_episode_ends": "it pairs the states of their rollouts; give loss() the pairs that you mean",
+}
+
 
 class CAE(nn.Module):
     """The critic as an explorer, in two lines of anybody's training loop, with no parameter added.
@@ -81,9 +88,18 @@ class CAE(nn.Module):
         options |= {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
         given = {name: value for name, value in options.items() if value is not None}
         config = EXPLORERS[self._name].Config
-        for name in given.keys() - {field.name for field in fields(config)}:
-            raise unknown("option", name, (field.name for field in fields(config)))
+        known = {field.name for field in fields(config)}
+        for name in given:
+            if name in LEARNERS:
+                raise UserError(f"{name} is for critex's own algorithms: {LEARNERS[name]}")
+            if name not in known:
+                raise unknown("option", name, known - LEARNERS.keys())
         self.config = config(**{**preset_options(config, preset), **given, "embedding": embedding})
+        if self.config.scaling == "batch":
+            raise UserError(
+                "scaling='batch' (of preset='official') scales batches in the learner, which this explorer does not "
+                "see; give scaling='welford' or scaling='none'"
+            )
         self.explorer: Elliptical | None = None
         self._dim: int | None = dim if dim is not None else getattr(embed, "dim", None)
 
@@ -106,7 +122,20 @@ class CAE(nn.Module):
         self, obs: Array, actions: Array, next_obs: Array | None, episode_start: Array | None
     ) -> Transition:
         state, action = _tensors(obs), _tensor(actions)
-        n = len(action)
+        n = len(action) if action.ndim else 0
+        if n != self.num_envs:
+            raise UserError(
+                f"actions must have one row per env, [{self.num_envs}, …], got shape {list(action.shape)}; pass "
+                f"num_envs={n or 'N'} to {type(self).__name__}, or obs[None] and actions[None] of a single env"
+            )
+        num_actions, _ = self._actions
+        whole = not (action.is_floating_point() or action.is_complex())
+        if whole and num_actions is None and self._form in ("state_and_action", "block"):
+            raise UserError(
+                f"integer actions with embedding={self._form!r} need num_actions=, how many there are"
+            )
+        if num_actions is not None and self._form == "block":
+            action = action.long().reshape(n)  # also from [N, 1]
         after = state if next_obs is None else _tensors(next_obs)
         if self._form == "next_state" and next_obs is None:
             raise UserError("embedding='next_state' needs next_obs=, the state that each action led to")
@@ -120,10 +149,6 @@ class CAE(nn.Module):
                 raise UserError(
                     f"episode_start must have one boolean per env, [{n}], got {list(start.shape)}"
                 )
-        if n != self.num_envs:
-            raise UserError(
-                f"got {n} actions but num_envs={self.num_envs}; pass num_envs={n} to {type(self).__name__}"
-            )
         no = torch.zeros(n, dtype=torch.bool)
         return Transition(
             obs=state, action=action, reward=torch.zeros(n), next_obs=after, terminated=no, truncated=no,
@@ -139,18 +164,18 @@ class CAE(nn.Module):
         next_obs: Array | None = None,
         episode_start: Array | None = None,
     ) -> Any:
-        """α × scaled β of one vector step, one number per env; then A ← A + φφᵀ.
+        """α × scaled β of one vector step, one float64 number per env; then A ← A + φφᵀ.
 
         Args:
-            obs: observations [N, …] in which the actions were taken (arrays give an array, tensors a tensor).
-            actions: [N] or [N, a].
+            obs: observations [N, …] in which the actions were taken.
+            actions: [N] or [N, a]; a tensor gives a tensor, anything else an array.
             next_obs: where they led, for `embedding="next_state"`.
             episode_start: [N] booleans, this is the first step of an episode; required by an episodic memory.
         """
         step = self._transition(obs, actions, next_obs, episode_start)
         explorer = self.explorer or self._infer(step)
         bonus = self.alpha * explorer.bonus(step)
-        return bonus.numpy() if isinstance(actions, np.ndarray) else bonus.to(step.action.device)
+        return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
 
     def _infer(self, step: Transition) -> Elliptical:
         form, embed = self._form, self._embed[0]
@@ -161,6 +186,8 @@ class CAE(nn.Module):
         if not isinstance(phi, Tensor) or phi.ndim != 2 or len(phi) != len(step.action):
             got = list(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
             raise UserError(f"embed must return a tensor [N, d] with N={len(step.action)}, got {got}")
+        if self._dim not in (None, phi.shape[1]):
+            raise UserError(f"embed returns {phi.shape[1]} numbers where dim={self._dim} was given")
         return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
 
     def get_extra_state(self) -> tuple[int, int] | None:

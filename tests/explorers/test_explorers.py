@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -118,11 +119,13 @@ def test_measure_changes_nothing() -> None:
         explorer = CAE(EllipticalConfig(strategy=strategy), setting(num_envs=N))
         explorer.bonus_rollout(rollout)
         explorer.measure_actions(rollout.obs[0])  # Thompson draws Δθ for the episode here
-        before = {k: v.clone() if isinstance(v, Tensor) else v for k, v in explorer.state_dict().items()}
+        before = deepcopy(explorer.state_dict())
         first = explorer.measure(rollout.obs[0], rollout.action[0])
         second = explorer.measure(rollout.obs[0], rollout.action[0])
         assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
         after = explorer.state_dict()
+        extra, extra_before = after.pop("_extra_state"), before.pop("_extra_state")
+        assert torch.equal(extra["generator"], extra_before["generator"])
         assert all(torch.equal(after[k], v) for k, v in before.items() if isinstance(v, Tensor))
 
 
@@ -295,6 +298,14 @@ def test_mixing() -> None:
         ),
         (ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scaling="batch")), "welford"),
         (
+            ExplorationConfig(
+                explorer="cae", bonus=EllipticalConfig(embedding="next_state"), bonus_in="value"
+            ),
+            "embedding block",
+        ),
+        (ExplorationConfig(explorer="cae", bonus_in="value", recompute=True), "measured anew"),
+        (ExplorationConfig(explorer="cae", scale_value_bonus=True), "bonus_in=value"),
+        (
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
             "takes only the state",
         ),
@@ -303,6 +314,21 @@ def test_mixing() -> None:
 def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_explorer(cfg, setting())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"u_dim": 0}, "u_dim is 0"),
+        ({"u_dim": 4, "use_u": False}, "leaves U out"),
+        ({"warmup": 3, "scaling": "none"}, "scaling=welford"),
+        ({"phi_norm": 0.0}, "phi_norm must be positive"),
+        ({"rebuild_every": -1}, "rebuild_every is -1"),
+    ],
+)
+def test_options_that_would_do_nothing_or_harm(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CAEPlusConfig(**options)
 
 
 def test_no_gradient_reaches_the_agent() -> None:

@@ -54,6 +54,16 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
         raise UserError(
             "bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward"
         )
+    if cfg.bonus_in == "value" and getattr(options, "embedding", "") == "next_state":
+        raise UserError(
+            "bonus_in=value compares actions, and φ(s') of one not taken is unknown; use --bonus.embedding block"
+        )
+    if cfg.bonus_in == "value" and cfg.recompute:
+        raise UserError("bonus_in=value is always measured anew; recompute is for bonus_in=reward")
+    if cfg.bonus_in == "reward" and cfg.scale_value_bonus:
+        raise UserError(
+            "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
+        )
     explorer: Explorer = cls(options, setting)
     if explorer.episodic and (cfg.bonus_in == "value" or cfg.recompute):
         option = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import identity
-from critex.errors import UserError
+from critex.errors import UserError, require_at_least
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
 from critex.explorers.inverse import InverseDynamics, orthogonal
@@ -40,10 +40,11 @@ class CAEPlusConfig(EllipticalConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("u_dim", "hidden"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, got {value}")
+        require_at_least(self, hidden=1)
+        if self.u_dim is not None:
+            require_at_least(self, u_dim=1)
+            if not self.use_u:
+                raise UserError("u_dim are the rows of U, and use_u=False leaves U out; give one of them")
 
 
 class CAEPlus(Elliptical):

@@ -5,6 +5,7 @@ A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, �
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from critex.bonus import STRATEGIES, BatchMomentScaler, Gram, NoScaler, WelfordS
 from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.embedding import Form
-from critex.errors import UserError, unknown
+from critex.errors import UserError, require_at_least, unknown
 from critex.explorers.base import Explorer, Setting
 
 SCALERS = {"welford": WelfordScaler, "batch": BatchMomentScaler, "none": NoScaler}
@@ -57,10 +58,13 @@ class EllipticalConfig:
             raise unknown("scaling", self.scaling, SCALERS)
         if self.scope not in ("lifelong", "episodic"):
             raise unknown("scope", self.scope, ("lifelong", "episodic"))
-        if not self.ridge > 0:
-            raise UserError(f"ridge must be positive, got {self.ridge}")
-        if self.phi_norm is not None and not self.phi_norm > 0:
-            raise UserError(f"phi_norm must be positive or none, got {self.phi_norm}")
+        for name in ("ridge", "phi_norm"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise UserError(f"{name} must be positive and finite, got {value}")
+        require_at_least(self, warmup=0, rebuild_every=0, rebuild_rows=1)
+        if self.warmup and self.scaling != "welford":
+            raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
         if self.rebuild_every and self.scope == "episodic":
             raise UserError("rebuild_every needs a lifelong memory; an episodic one starts afresh by itself")
 
