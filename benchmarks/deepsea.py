@@ -45,7 +45,7 @@ TRIES = {
     "CAE (Thompson)": {f"α {a}": f"{VALUE} --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)},
 }
 # The best of the three, as `tune` found it.
-BEST = {"ε-greedy": "ε 1 → 0.05 over 50 %", "CAE (UCB)": "α 0.05", "CAE (Thompson)": "α 0.05"}
+BEST = {"ε-greedy": "ε 1 → 0.01 over 10 %", "CAE (UCB)": "α 0.05", "CAE (Thompson)": "α 0.05"}
 
 UCB = TRIES["CAE (UCB)"][BEST["CAE (UCB)"]]
 REWARD = f"--explorer cae --bonus-in reward --bonus.embedding block --bonus.phi-norm 10 {GREEDY}"
@@ -64,12 +64,12 @@ ABLATIONS = {
 
 
 def width(size: int) -> int:
-    """Hidden units, the same for every method: a power of two, at least two for each cell that can be reached.
+    """Hidden units, the same for every method.
 
-    A linear bandit tells apart at most d features, so φ needs about as many dimensions as there are cells.
+    A linear bandit tells apart at most d features, so φ needs more dimensions than there are cells to reach,
+    N(N + 1)/2 of them.
     """
-    cells = size * (size + 1) // 2
-    return max(128, 1 << (2 * cells - 1).bit_length())
+    return next(units for most, units in ((10, 128), (14, 256), (30, 512), (10**9, 2048)) if size <= most)
 
 
 @dataclass(frozen=True)
