@@ -41,9 +41,11 @@ format: $(VENV)/.dev ## rewrite the code in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev ## measure the speed of the bonus on this machine
-	@for file in benchmarks/*.py; do \
-		echo "==> $$file"; OMP_NUM_THREADS=1 $(BIN)/python "$$file"; done
+bench: $(VENV)/.dev ## measure the speed and the accuracy of the bonus on this machine
+	@echo "==> benchmarks/bonus.py"
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bonus.py
+	@echo "==> benchmarks/drift.py"
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/drift.py
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	@echo "==> mkdocs"

@@ -25,7 +25,7 @@ from critex.suite import Job, launch
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "deepsea" / "runs.csv"
 EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
-LADDER = (6, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
+LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
 
 LEARNER = (
     "--learning-rate 1e-3 --batch-size 64 --buffer-size 100000 --learning-starts 64 --train-every 1 "
