@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from critex.algorithms import load_config
 from critex.cli import main, train_config
+from critex.errors import UserError
 from critex.run import read_config
 
 QUICK = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50 --no-progress --no-tensorboard".split()
@@ -60,6 +62,9 @@ def test_precedence_of_preset_and_flag() -> None:
         1.0,
     )
     assert train_config("dqn", ["--explorer=cae"]).bonus.strategy == "ucb"
+    assert train_config(
+        "dqn", ["--explorer", "none", "--explorer", "cae_plus"]
+    ).bonus.use_u  # the last counts
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,27 @@ def test_precedence_of_preset_and_flag() -> None:
         (["train", "dqqn"], "did you mean dqn"),
         (["train", "dqn", "--stps", "3"], "did you mean --steps"),
         (["train", "dqn", "--steps", "many"], "--steps"),
-        (["train", "dqn", "--steps", "0"], "at least 1"),
+        (["train", "dqn", "--steps", "0"], "critex: steps is 0; it must be at least 1"),
+        (["train", "dqn", "--learning-rate", "-1"], "learning_rate is -1"),
+        (["train", "dqn", "--hidden", "0"], "widths of at least 1"),
+        (["train", "dqn", "--explorer", "cae", "--bonus.warmup", "-1"], "critex: warmup is -1"),
+        (
+            [
+                "train",
+                "dqn",
+                "--explorer",
+                "cae",
+                "--bonus-in",
+                "value",
+                "--bonus.embedding",
+                "next_state",
+                "--out",
+                "{tmp}/x",
+            ],
+            "--bonus.embedding block",
+        ),
+        (["demo", "--out", "{file}"], "cannot write {file}"),
+        (["demo", "--seeds", "0"], "at least 1"),
         (["train", "dqn", "--bonus-in", "nowhere"], "invalid choice"),
         (["train", "dqn", "--explorer", "cea"], "did you mean cae"),
         (["train", "dqn", "--explorer", "cae", "--bonus.ridge", "-1"], "ridge must be positive"),
@@ -86,7 +111,11 @@ def test_precedence_of_preset_and_flag() -> None:
     ],
 )
 def test_mistakes(args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in fails(capsys, *(arg.replace("{tmp}", str(tmp_path)) for arg in args))
+    file = tmp_path / "file"
+    file.touch()
+    paths = {"{tmp}": str(tmp_path), "{file}": str(file)}
+    *args, message = (re.sub("{tmp}|{file}", lambda name: paths[name[0]], text) for text in (*args, message))
+    assert message in fails(capsys, *args)
 
 
 def test_a_refused_run_leaves_no_directory_in_the_way(
@@ -114,6 +143,17 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "DeepSea-10-v0" in text and "works" in text
 
 
+def test_doctor_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(env_id: str) -> None:
+        raise UserError('pip install "critex[extra]"')
+
+    monkeypatch.setattr("critex.doctor.make", missing)
+    main(["doctor"])
+    assert 'pip install "critex[extra]"' in capsys.readouterr().out
+
+
 def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "a"
     command = [sys.executable, "-m", "critex.cli", "train", "dqn", "--steps", "1000000", "--out", str(out)]
@@ -129,6 +169,22 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err.splitlines()[-1].endswith(f"go on with: critex resume {out}")
     assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"
+
+
+@pytest.mark.parametrize(("args", "message"), [(["demo"], "goes on from here"), (["doctor"], "stopped")])
+def test_ctrl_c_anywhere_is_one_line(
+    args: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("critex.suite.launch", interrupted)
+    monkeypatch.setattr("critex.doctor.report", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    assert stop.value.code == 130
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
 
 
 def test_preset_paper_knows_its_tasks(capsys: pytest.CaptureFixture[str]) -> None:

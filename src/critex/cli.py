@@ -26,6 +26,9 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         sys.exit(getattr(error, "exit_code", 2))
+    except KeyboardInterrupt:
+        print(f"{PROG}: stopped", file=sys.stderr)
+        sys.exit(130)
     except BrokenPipeError:  # `critex … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -66,7 +69,7 @@ def _one_line(box: str, prog: str) -> str:
     lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
     text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
     sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
-    message = sections[0 if "╭" in box else 1].rstrip(".")
+    message = re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
     near = re.search(r"Perhaps you meant:.*?(--[\w.-]+)", " ".join(sections))
     return f"{message}{f'; did you mean {near[1]}?' if near else ''} (see {prog} --help)"
 
@@ -111,13 +114,14 @@ def train_config(name: str, args: list[str]) -> Any:
 
 
 def _peek(args: list[str], flag: str) -> str | None:
-    """The value of a flag before the real parsing."""
-    for i, arg in enumerate(args):
-        if arg == f"--{flag}" and i + 1 < len(args):
-            return args[i + 1]
-        if arg.startswith(f"--{flag}="):
-            return arg.partition("=")[2]
-    return None
+    """The value of a flag before the real parsing; the last one counts."""
+    found = None
+    for arg, after in zip(args, [*args[1:], None], strict=True):
+        if arg == f"--{flag}":
+            found = after
+        elif arg.startswith(f"--{flag}="):
+            found = arg.partition("=")[2]
+    return found
 
 
 def resume(args: list[str]) -> None:
@@ -221,6 +225,7 @@ def _report(runs: Sequence[Path], out: Path) -> None:
 def demo(args: list[str]) -> None:
     """See exploration happen: DQN with and without CAE on DeepSea, and a report."""
     from critex.demo import demo_jobs
+    from critex.run import Interrupted
     from critex.suite import launch
 
     def options(out: Path = Path("demo"), seeds: int = 3, jobs: int = 2) -> tuple[Path, int, int]:
@@ -237,7 +242,10 @@ def demo(args: list[str]) -> None:
     if seeds < 1 or parallel < 1:
         raise UserError("--seeds and --jobs must be at least 1")
     runs = demo_jobs(out, range(1, seeds + 1))
-    failures = launch(runs, parallel, "demo")
+    try:
+        failures = launch(runs, parallel, "demo")
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the same command goes on from here") from None
     if failures:
         raise UserError("; ".join(map(str, failures)))
     _report([job.out for job in runs], out / "report")

@@ -26,37 +26,35 @@ PACKAGES = (
 )
 # One task of each family, made and stepped for real.
 PROBES = {
-    "built-in": ("DeepSea-10-v0", ""),
-    "classic control": ("CartPole-v1", ""),
-    "MuJoCo": ("Swimmer-v4", "mujoco"),
-    "MiniGrid": ("MiniGrid-Empty-5x5-v0", "minigrid"),
-    "MiniHack": ("MiniHack-Room-5x5-v0", "minihack"),
-    "ViZDoom": ("VizdoomBasic-v1", "vizdoom"),
+    "built-in": "DeepSea-10-v0",
+    "classic control": "CartPole-v1",
+    "MuJoCo": "Swimmer-v4",
+    "MiniGrid": "MiniGrid-Empty-5x5-v0",
+    "MiniHack": "MiniHack-Room-5x5-v0",
+    "ViZDoom": "VizdoomBasic-v1",
 }
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What came of trying one family."""
+    """What came of trying one family; `error` says what to install, and is empty where all is well."""
 
     family: str
     env_id: str
-    works: bool
-    advice: str
+    error: str = ""
 
 
 def probe(family: str) -> Probe:
     """Make the family's task, reset it and take one step."""
-    env_id, extra = PROBES[family]
+    env_id = PROBES[family]
     try:
         env = make(env_id)
         env.reset(seed=0)
         env.step(env.action_space.sample())
         env.close()
     except (UserError, ImportError, OSError, RuntimeError, gym.error.Error) as error:
-        advice = f'pip install "critex[{extra}]"' if extra else str(error).splitlines()[0]
-        return Probe(family, env_id, False, advice)
-    return Probe(family, env_id, True, "")
+        return Probe(family, env_id, " ".join(str(error).split()) or type(error).__name__)
+    return Probe(family, env_id)
 
 
 def version(package: str) -> str | None:
@@ -70,6 +68,7 @@ def version(package: str) -> str | None:
 def report() -> None:
     """Print the findings."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -83,5 +82,5 @@ def report() -> None:
     families = Table("environments", "tried", "state", title="Environments", title_justify="left")
     for name in PROBES:
         found = probe(name)
-        families.add_row(found.family, found.env_id, "works" if found.works else f"missing: {found.advice}")
+        families.add_row(found.family, found.env_id, escape(found.error) or "works")
     console.print(families)

@@ -10,10 +10,10 @@ from critex.run.visits import SNAPSHOTS, Visits
 def test_counts_and_snapshots() -> None:
     visits = Visits()
     visits.begin(total=SNAPSHOTS, step=0)
-    assert visits.table() is None
+    assert visits.table(0) is None
     for step in range(1, 4):
         visits.add(torch.tensor([[step, 0], [0, 1]]), step)
-    table = visits.table()
+    table = visits.table(3)
     assert table is not None and table["shape"] == [4, 2]
     assert [shot["step"] for shot in table["snapshots"]] == [1, 2, 3]
     assert table["snapshots"][0]["counts"] == [[0, 1], [1, 0], [0, 0], [0, 0]]
@@ -38,4 +38,20 @@ def test_state_round_trip() -> None:
         visits.begin(48, 5)
         for step in range(6, 9):
             visits.add(torch.tensor([[0, step]]), step)
-    assert one.table() == two.table()
+    assert one.table(8) == two.table(8)
+
+
+def test_the_end_is_the_last_snapshot_wherever_it_comes() -> None:
+    visits = Visits()
+    visits.begin(total=100 * SNAPSHOTS, step=0)
+    visits.add(torch.tensor([[0, 1]]), 1)
+    table = visits.table(7)
+    assert table is not None and table["snapshots"] == [{"step": 7, "counts": [[0, 1]]}]
+
+
+def test_positions_that_are_no_cells_are_not_counted() -> None:
+    visits = Visits()
+    visits.begin(10, 0)
+    for position in ([[0.5, 1.5]], [[-1, 2]], [[1, 2, 3]], [[[1]]]):
+        visits.add(torch.tensor(position), 1)
+    assert visits.table(1) is None

@@ -64,10 +64,11 @@ class Config(ExplorationConfig, RunConfig):
 
     def __post_init__(self) -> None:
         require_at_least(
-            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1
-        )
-        if not self.hidden:
-            raise UserError("hidden needs at least one layer: its last one is φ")
+            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1,
+            learning_starts=0, learning_rate=0, epsilon_fraction=0,
+        )  # fmt: skip
+        if not self.hidden or min(self.hidden) < 1:
+            raise UserError(f"hidden is {self.hidden}; it needs widths of at least 1, and the last one is φ")
 
 
 class QNetwork(nn.Module):

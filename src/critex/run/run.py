@@ -145,7 +145,7 @@ class Run:
         self._show(time.perf_counter())
         self.checkpoint()
         with disk_errors(self.path, self._hint):
-            if table := self._visits.table():
+            if table := self._visits.table(self.step):
                 atomic_write(self.path / VISITS, json.dumps(table).encode())
             write_card(self.path, card or {}, self.step, self._log.seconds(), str(self.device))
         self.close()

@@ -14,7 +14,8 @@ SNAPSHOTS = 24
 class Visits:
     """Counts the positions that an environment reports, [N, 1] or [N, 2] whole numbers, and keeps snapshots.
 
-    `snapshots` are (step, counts so far) at even distances over the run.
+    `snapshots` are (step, counts so far) at even distances over the run. Positions that are no cells of a grid
+    (real numbers, negative ones, more than two of them) are not counted.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,8 @@ class Visits:
 
     def add(self, position: Tensor, step: int) -> None:
         """One more visit of each of these cells; `step` env steps have been taken."""
+        if position.ndim != 2 or position.shape[1] > 2 or position.is_floating_point() or position.min() < 0:
+            return
         rows, columns = _cells(position)
         highest = int(rows.max()) + 1, int(columns.max()) + 1
         if highest[0] > len(self.counts) or highest[1] > self.counts.shape[1]:
@@ -41,8 +44,11 @@ class Visits:
             self._next = (step // self._every + 1) * self._every
             self.snapshots.append((step, self.counts.clone()))
 
-    def table(self) -> dict[str, Any] | None:
-        """What visits.json holds, every snapshot in the final shape; None where no position was ever reported."""
+    def table(self, step: int) -> dict[str, Any] | None:
+        """What visits.json holds at the end, after `step` env steps; None where no position was ever reported.
+
+        The last snapshot is the end; every snapshot has the final shape.
+        """
         if not self.counts.numel():
             return None
         rows, columns = self.counts.shape
@@ -52,7 +58,8 @@ class Visits:
             full[: counts.shape[0], : counts.shape[1]] = counts
             return full.tolist()
 
-        shots = [{"step": step, "counts": padded(counts)} for step, counts in self.snapshots]
+        earlier = [shot for shot in self.snapshots if shot[0] < step]
+        shots = [{"step": at, "counts": padded(counts)} for at, counts in [*earlier, (step, self.counts)]]
         return {"shape": [rows, columns], "snapshots": shots}
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from critex.run.files import disk_errors
+
 PAUSE = 0.5  # seconds between two looks at the jobs
 
 
@@ -96,9 +98,11 @@ def launch(jobs: Sequence[Job], parallel: int = 2, title: str = "runs") -> list[
 
 
 def _start(job: Job) -> subprocess.Popen[bytes]:
-    job.out.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with job.log.open("ab") as log:
+    with disk_errors(job.out.parent):
+        job.out.parent.mkdir(parents=True, exist_ok=True)
+        log = job.log.open("ab")
+    with log:
         return subprocess.Popen(job.command(), stdout=log, stderr=log, env=environment)
 
 
@@ -148,22 +152,17 @@ def _display(title: str, jobs: Sequence[Job]) -> Iterator[Show]:
         def show(running: dict[Job, Any], failures: list[Failure]) -> None:
             failed = {failure.job for failure in failures}
             for job, bar in bars.items():
-                if progress.tasks[bar].finished:
-                    continue
                 step, last = job.progress()
-                state = (
-                    "failed"
-                    if job in failed
-                    else "finished"
-                    if job.finished
-                    else "runs"
-                    if job in running
-                    else ""
-                )
-                if job in running:
+                if job in failed:
+                    state = "failed"
+                elif job.finished:
+                    state, step = "finished", job.steps
+                elif job in running:
+                    state = "runs" if last is None else f"return {last:.3g}"
                     progress.start_task(bar)
-                text = f"return {last:.3g}" if last is not None and state == "runs" else state or "waits"
-                progress.update(bar, completed=job.steps if job.finished else step, state=text)
+                else:
+                    state = "waits"
+                progress.update(bar, completed=step, state=state)
 
         yield show
 
