@@ -5,8 +5,8 @@ A size N is solved when at least 4 of 5 seeds solve it; each method climbs the l
 
     python benchmarks/deepsea.py tune       # the same number of tries for every method, at N = 10
     python benchmarks/deepsea.py climb      # the ladder, with the best try of each
-    python benchmarks/deepsea.py ablate     # one option changed at a time, at N = 14
-    python benchmarks/deepsea.py table      # what came out, from results/deepsea/runs.csv
+    python benchmarks/deepsea.py ablate     # one option changed at a time, at N = 12, 400 episodes
+    python benchmarks/deepsea.py table      # what came out, from results/deepsea/runs.csv, and its figure
 
 Called again, finished runs are kept and interrupted ones go on.
 """
@@ -24,6 +24,7 @@ from critex.suite import Job, launch
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "deepsea" / "runs.csv"
+FIGURE = ROOT / "docs" / "assets" / "deepsea.svg"
 EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
 LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
 
@@ -188,6 +189,33 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def plot() -> None:
+    """Episodes until solved over N, a point for each seed, a cross for each that failed."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for (method, colour), shift in zip(
+        (("ε-greedy", "#9a6b00"), ("CAE (UCB)", "#0072b2"), ("CAE (Thompson)", "#c65000")),
+        (-0.2, 0, 0.2),
+        strict=True,
+    ):
+        rows = [row for row in stored() if row["part"] == "climb" and row["method"] == method]
+        for mark, chosen in (
+            ("o", [r for r in rows if r["solved"]]),
+            ("x", [r for r in rows if not r["solved"]]),
+        ):
+            x = [int(row["size"]) + shift for row in chosen]
+            y = [int(row["solved"] or row["episodes"]) for row in chosen]
+            axes.plot(
+                x, y, mark, color=colour, markersize=5, label=f"DQN + {method}" if mark == "o" else None
+            )
+    axes.set(xlabel="N", ylabel="episodes until solved (× never)", yscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
 def main() -> None:
     """Parse the command line and do it."""
     parser = argparse.ArgumentParser(
@@ -198,16 +226,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--method", choices=list(TRIES), help="climb with this one only")
     parser.add_argument("--from", dest="start", type=int, default=0, help="begin the ladder at this size")
+    parser.add_argument("--to", dest="end", type=int, default=max(LADDER), help="and end it here")
     args = parser.parse_args()
     if args.what == "tune":
         tries = [(f"{m}: {label}", flags) for m, group in TRIES.items() for label, flags in group.items()]
         run([Trial("tune", m, 10, s, f) for s in SEEDS[:3] for m, f in tries], args.out, args.jobs)
     elif args.what == "climb":
         for method in [args.method] if args.method else TRIES:
-            climb(method, args.out, args.jobs, [size for size in LADDER if size >= args.start])
+            climb(method, args.out, args.jobs, [size for size in LADDER if args.start <= size <= args.end])
     elif args.what == "ablate":
-        trials = [Trial("ablate", m, 14, s, f, 600) for s in SEEDS[:3] for m, f in ABLATIONS.items()]
+        trials = [Trial("ablate", m, 12, s, f, 400) for s in SEEDS[:3] for m, f in ABLATIONS.items()]
         run(trials, args.out, args.jobs)
+    if args.what == "table":
+        plot()
     print(table())
 
 
