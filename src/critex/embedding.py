@@ -80,6 +80,13 @@ class Embedding:
                 return width
 
     @property
+    def device(self) -> torch.device:
+        """Where the critic computes, if `critic` is a method of a module; else the CPU."""
+        owner = getattr(self.critic, "__self__", None)
+        weights = owner.parameters() if isinstance(owner, nn.Module) else iter(())
+        return next((weight.device for weight in weights), torch.device("cpu"))
+
+    @property
     def blocks(self) -> int:
         """How many memories share the features of one env: one per action in the block form, else one."""
         return self.action_dim if self.form == "block" else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.algorithms import ALGORITHMS, algorithm_module, default_config
 from critex.algorithms.paper import paper_settings
 from critex.envs import make
 from critex.errors import UserError
@@ -48,6 +48,17 @@ def test_ant_has_111_dimensions_for_dsac_alone() -> None:
     assert make(env_id).observation_space.shape == (111,)
     assert "env" not in paper_settings("sac", "Ant-v4")
     assert "env" not in paper_settings("dsac", "Ant-v5")  # has the contact forces by default
+
+
+@pytest.mark.parametrize("preset", ["paper", "official"])
+def test_networks_of_cae_plus_on_minihack(preset: str) -> None:
+    def sizes(env_id: str, preset: str | None) -> tuple[int | None, int]:
+        bonus = default_config("ppo", "cae_plus", preset, env_id).bonus
+        return bonus.u_dim, bonus.hidden
+
+    assert sizes("MiniHack-Freeze-Horn-Restricted-v0", preset) == (128, 256)
+    assert sizes("MiniHack-Freeze-Horn-Restricted-v0", None) == sizes("CartPole-v1", preset) == (None, 64)
+    assert default_config("ppo", "cae", preset, "MiniHack-Freeze-Horn-Restricted-v0").explorer == "cae"
 
 
 def test_elsewhere_it_says_nothing() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from critex.bonus import Gram
-from critex.data import Transition
+from critex.data import Replay, Transition
 from critex.embedding import Embedding
 from critex.errors import UserError
 from critex.explorers import (
@@ -158,8 +158,6 @@ def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
 
 
 def test_rebuild_uses_todays_features() -> None:
-    from critex.data import Replay
-
     body = nn.Linear(D, D)
     explorer = CAE(EllipticalConfig(rebuild_every=8), setting(body.forward))
     replay = Replay(100)
@@ -174,6 +172,22 @@ def test_rebuild_uses_todays_features() -> None:
         expected = torch.linalg.inv(torch.eye(D + A, dtype=torch.float64) + phi.T @ phi)
         probe = torch.randn(5, D + A, dtype=torch.float64)
         torch.testing.assert_close(explorer.gram.quadratic(probe), ((probe @ expected) * probe).sum(-1))
+
+
+@pytest.mark.parametrize("rows", [8, 5])
+def test_rebuild_of_each_block(rows: int) -> None:
+    """Every action's memory holds its own of the newest rows, as if they had just been seen."""
+    rollout = steps(8, n=1)
+    options = EllipticalConfig(embedding="block", scaling="none", rebuild_every=1, rebuild_rows=rows)
+    explorer, fresh = (CAE(options, setting()) for _ in range(2))
+    replay = Replay(100)
+    for t in range(8):
+        replay.add(at(rollout, t))
+        explorer.bonus(at(steps(8, n=1, seed=1), t))  # what a rebuild forgets
+    for t in range(8 - rows, 8):
+        fresh.bonus(at(rollout, t))
+    explorer.refresh(replay)
+    torch.testing.assert_close(explorer.gram.matrix(), fresh.gram.matrix(), rtol=1e-12, atol=1e-12)
 
 
 def test_state_round_trip_is_exact() -> None:
@@ -199,6 +213,11 @@ class TestCAEPlus:
         ]:
             explorer = CAEPlus(CAEPlusConfig(hidden=256, **options), Setting(embedding))
             assert explorer.card()["parameters_added"] == count
+
+    def test_networks_are_where_the_critic_is_and_the_memory_on_the_cpu(self) -> None:
+        explorer = CAEPlus(CAEPlusConfig(), setting(nn.Linear(D, D, device="meta").forward))
+        assert {p.device.type for p in explorer.parameters()} == {"meta"}
+        assert explorer.gram.device.type == "cpu"
 
     def test_default_u_is_a_quarter(self) -> None:
         embedding = Embedding.of(lambda obs: obs, 256, gym.spaces.Discrete(11), takes_action=False)

@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from critex.algorithms.paper import paper_settings
+from critex.algorithms.paper import added_networks, paper_settings
 from critex.errors import UserError, unknown
 from critex.explorers import ALGORITHM_PRESETS, explorer_class, preset_options
 from critex.run import from_dict
@@ -26,16 +26,18 @@ def default_config(
 ) -> Any:
     """The options of an algorithm with an explorer: the defaults, with what the preset says on top.
 
-    The preset `paper` knows α and the number of steps of the paper's own tasks, so it looks at `env` as well.
+    A preset looks at `env` as well: both know the networks of CAE+ on MiniHack, and `paper` knows α and the number
+    of steps of the paper's own tasks.
     """
     config, options = algorithm_module(name).Config, explorer_class(explorer).Config
     if preset is None:
         return config(explorer=explorer, bonus=options())
-    bonus = options(**preset_options(options, preset))
+    env = env or config.env
+    about_bonus = preset_options(options, preset) | (added_networks(env) if explorer == "cae_plus" else {})
     said = dict(ALGORITHM_PRESETS[preset])
     if preset == "paper":
-        said |= paper_settings(name, env or config.env)
-    return config(explorer=explorer, preset=preset, bonus=bonus, **said)
+        said |= paper_settings(name, env)
+    return config(explorer=explorer, preset=preset, bonus=options(**about_bonus), **said)
 
 
 def load_config(name: str, data: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What the paper's MuJoCo runs used for each task, from paper.toml, for `--preset paper`."""
+"""What the paper's runs used for each task, from paper.toml, for `--preset`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ MILLION = 1_000_000
 @cache
 def _table() -> dict[str, Any]:
     return tomllib.loads((files("critex.algorithms") / "paper.toml").read_text("utf-8"))
+
+
+def added_networks(env_id: str) -> dict[str, int]:
+    """The sizes of the networks that CAE+ adds, where they are not its defaults: on MiniHack."""
+    minihack = re.fullmatch(FAMILIES["minihack"].pattern, env_id.partition("?")[0])
+    return dict(_table()["minihack"]) if minihack else {}
 
 
 def paper_settings(algorithm: str, env_id: str) -> dict[str, Any]:

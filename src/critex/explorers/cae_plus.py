@@ -57,9 +57,10 @@ class CAEPlus(Elliptical):
         width = (config.u_dim or max(d // 4, 1)) if config.use_u else d
         super().__init__(config, setting, width)
         self.options = config
-        self.U = orthogonal(nn.Linear(d, width)) if config.use_u else None
-        self.inverse = InverseDynamics(
-            width, self.embedding.action_dim, discrete=self.embedding.discrete, hidden=config.hidden
+        phi = self.embedding
+        self.U = orthogonal(nn.Linear(d, width)).to(phi.device) if config.use_u else None
+        self.inverse = InverseDynamics(width, phi.action_dim, discrete=phi.discrete, hidden=config.hidden).to(
+            phi.device
         )
 
     def _project(self, phi: Tensor) -> Tensor:

@@ -116,7 +116,9 @@ class Elliptical(Explorer):
         """Which memory each env's row belongs to, [..., N]; None where the rows match the memories as they are."""
         if self.embedding.blocks == 1:
             return None
-        return action + self.embedding.blocks * torch.arange(action.shape[-1]) if self.episodic else action
+        if not self.episodic:
+            return action
+        return action + self.embedding.blocks * torch.arange(action.shape[-1], device=action.device)
 
     def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
         if self.embedding.blocks > 1 or (self.config.simultaneous and not self.episodic):
@@ -132,7 +134,7 @@ class Elliptical(Explorer):
             noise = noise.to(quadratic.device)
         raw = self.strategy(quadratic, noise)
         if self.config.zero_first:
-            raw = raw.masked_fill(step.episode_start, 0.0)
+            raw = raw.masked_fill(step.episode_start.to(raw.device), 0.0)
         self._steps += raw.numel()
         if self._delta is not None and step.ended[..., 0].any():
             self._delta = None
@@ -148,13 +150,14 @@ class Elliptical(Explorer):
         return self._measure(phi, torch.arange(self.embedding.blocks) if self.embedding.blocks > 1 else None)
 
     def _measure(self, phi: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+        phi = phi.to(self.gram.device, self.gram.dtype)  # a critic on a GPU, its memory on the CPU
         quadratic = self.gram.quadratic(phi, memory)
         noise = None
         if self.strategy.random:  # rows that are compared share one Δθ
             if self._delta is None:
                 self._delta = self.gram.sample(self._generator)
-            delta = self._delta if memory is None else self._delta[memory]
-            projected = (phi.to(delta.dtype) * delta).sum(-1)
+            delta = self._delta.to(phi)
+            projected = (phi * (delta if memory is None else delta[memory.to(phi.device)])).sum(-1)
             noise = projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)
         raw = self.strategy(quadratic, noise)
         return raw, raw if self.config.scaling == "batch" else self.scaler.scale(raw)
@@ -172,7 +175,7 @@ class Elliptical(Explorer):
         every = self.config.rebuild_every
         if every and self._steps - self._rebuilt_at >= every:
             self._rebuilt_at = self._steps
-            rows = replay.last(min(self.config.rebuild_rows, len(replay)))
+            rows = replay.last(self.config.rebuild_rows).to(self.embedding.device)
             old = self.gram.matrix()
             phi, memory = self.phi(rows.obs, rows.action, rows.next_obs), self._memory(rows.action)
             for i in range(self.gram.memories):

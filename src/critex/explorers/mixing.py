@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from critex.data import Batch
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_leaves
 from critex.explorers.base import Explorer
 
 
@@ -52,4 +52,5 @@ def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig) -> Tensor
     if cfg.bonus_in == "reward":
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)
-    return cfg.alpha * (scaled if cfg.scale_value_bonus else raw).float()
+    bonus = scaled if cfg.scale_value_bonus else raw
+    return cfg.alpha * bonus.to(tree_leaves(obs)[0].device, torch.float32)
