@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from critex.errors import UserError
 from critex.run import TIMING_FIELDS, Interrupted, Run, RunConfig, from_dict, read_config, read_metrics
+from critex.run.seeding import limit_threads
 
 
 def load(name: str) -> ModuleType:
@@ -385,3 +387,16 @@ def test_a_file_that_cannot_grow_stops_the_run_and_nothing_is_lost(
     )
     toy.resume(path)
     assert lines(path) == lines(tmp_path / "whole")
+
+
+def test_threads_are_those_of_blas_too() -> None:
+    """The bonus is computed by SciPy's BLAS, which asks the machine and not torch how many threads to use."""
+    before = torch.get_num_threads()
+    try:
+        with threadpool_limits(2):  # puts back what was there
+            limit_threads(1)
+            pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+            assert pools and all(pool["num_threads"] == 1 for pool in pools)
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -27,7 +27,7 @@ class RunConfig:
     """Where the networks live; auto takes a GPU where torch sees one."""
 
     threads: int = 1
-    """Threads of torch; 0 leaves torch's own choice. Exact resume is promised for an unchanged number."""
+    """Threads of torch and of BLAS; 0 leaves their own choice. Exact resume is promised for an unchanged number."""
 
     log_every: int = 1_000
     """Environment steps from one line of training metrics to the next."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-
 from critex.data import Transition
 from critex.errors import UserError
 from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
@@ -27,6 +25,7 @@ from critex.run.record import CARD, CONFIG, require_free, require_run, write_car
 from critex.run.seeding import (
     choose_device,
     derive_seed,
+    limit_threads,
     preserved_rng,
     rng_state,
     seed_everything,
@@ -78,7 +77,7 @@ class Run:
         self._saved_at = time.perf_counter()
         self._shown = (0, self._saved_at)  # where the display began to measure the speed
         if options.threads:
-            torch.set_num_threads(options.threads)
+            limit_threads(options.threads)
         seed_everything(options.seed)
 
     # Beginning and end --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Seeds, devices, and the state of every global random generator as plain values."""
+"""Seeds, devices, threads, and the state of every global random generator as plain values."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def choose_device(name: str) -> torch.device:
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True, warn_only=True)
     return torch.device("cuda")
+
+
+def limit_threads(number: int) -> None:
+    """Threads of torch, and of NumPy's and SciPy's BLAS under the bonus, whose products are too small to share."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
+
+    torch.set_num_threads(number)
+    threadpool_limits(number, user_api="blas")
 
 
 def rng_state() -> dict[str, Any]:
