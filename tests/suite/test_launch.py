@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from critex.suite import Job, launch
 
 FLAGS = "--env DeepSea-4-v0 --steps 400 --learning-starts 20 --no-tensorboard --checkpoint-every 100".split()
@@ -47,6 +49,20 @@ def test_an_interrupted_job_goes_on(tmp_path: Path) -> None:
     assert launch([one]) == []
     steps = [json.loads(line)["step"] for line in (one.out / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps) and steps[-1] == 4000
+
+
+def test_a_run_that_somebody_else_finishes_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a launcher was killed its runs go on: resuming one is refused, and meanwhile it ends well."""
+
+    def refused(one: Job) -> subprocess.Popen[bytes]:
+        one.out.mkdir()
+        (one.out / "card.json").touch()
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+
+    monkeypatch.setattr(sys.modules["critex.suite.launch"], "_start", refused)
+    assert launch([job(tmp_path / "a")]) == []
 
 
 def test_ctrl_c_reaches_the_runs_and_loses_nothing(tmp_path: Path) -> None:

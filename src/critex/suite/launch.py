@@ -72,7 +72,8 @@ class Failure:
 def launch(jobs: Sequence[Job], parallel: int = 2, title: str = "runs") -> list[Failure]:
     """Run every job that is not finished, `parallel` at a time; what failed is returned, the rest is done.
 
-    Ctrl-C reaches the runs too: each writes a checkpoint, and the same call later goes on from there.
+    Ctrl-C reaches the runs too: each writes a checkpoint, and the same call later goes on from there. Runs that
+    outlive a killed launcher go on by themselves; one that is finished in the end has not failed.
     """
     waiting = [job for job in jobs if not job.finished]
     running: dict[Job, subprocess.Popen[bytes]] = {}
@@ -94,7 +95,7 @@ def launch(jobs: Sequence[Job], parallel: int = 2, title: str = "runs") -> list[
         finally:
             for process in running.values():
                 process.wait()
-    return failures
+    return [failure for failure in failures if not failure.job.finished]
 
 
 def _start(job: Job) -> subprocess.Popen[bytes]:
