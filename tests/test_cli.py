@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from critex.algorithms import load_config
+from critex.algorithms import ALGORITHMS, load_config
 from critex.cli import main, train_config
 from critex.errors import UserError
 from critex.run import read_config
@@ -196,3 +196,12 @@ def test_preset_paper_knows_its_tasks(capsys: pytest.CaptureFixture[str]) -> Non
     assert train_config("dsac", [*flags, "--env", "Ant-v4"]).env == "Ant-v4?use_contact_forces=true"
     message = fails(capsys, "train", "sac", *flags, "--env", "Reacher-v4")
     assert "Swimmer-v4" in message and "Reacher-v4" in message
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_refuses_empty_layers_and_negative_rates(
+    algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "widths of at least 1" in fails(capsys, "train", algorithm, "--hidden", "0")
+    rate = "--critic-learning-rate" if algorithm == "sac" else "--learning-rate"
+    assert "must be at least 0" in fails(capsys, "train", algorithm, rate, "-1")

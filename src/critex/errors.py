@@ -27,3 +27,9 @@ def require_at_least(options: object, **least: float) -> None:
         value = getattr(options, name)
         if not value >= bound:
             raise UserError(f"{name} is {value}; it must be at least {bound}")
+
+
+def require_widths(hidden: tuple[int, ...]) -> None:
+    """Refuse hidden layers of which one is empty, or none: the last one is φ."""
+    if not hidden or min(hidden) < 1:
+        raise UserError(f"hidden is {hidden}; it needs widths of at least 1, and the critic's last one is φ")

@@ -19,7 +19,7 @@ from critex.data import Batch, Replay
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
 from critex.networks import Flatten, mlp
@@ -67,8 +67,7 @@ class Config(ExplorationConfig, RunConfig):
             self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1,
             learning_starts=0, learning_rate=0, epsilon_fraction=0,
         )  # fmt: skip
-        if not self.hidden or min(self.hidden) < 1:
-            raise UserError(f"hidden is {self.hidden}; it needs widths of at least 1, and the last one is φ")
+        require_widths(self.hidden)
 
 
 class QNetwork(nn.Module):

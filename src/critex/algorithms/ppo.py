@@ -23,7 +23,7 @@ from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
 from critex.networks import Flatten
@@ -78,9 +78,8 @@ class Config(ExplorationConfig, RunConfig):
     """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, num_envs=1, rollout=1, epochs=1, minibatches=1)
-        if not self.hidden:
-            raise UserError("hidden needs at least one layer: the critic's last one is φ")
+        require_at_least(self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0)
+        require_widths(self.hidden)
         if self.bonus_in == "value":
             raise UserError("bonus_in=value needs actions chosen by their values; ppo takes bonus_in=reward")
         batch = self.rollout * self.num_envs

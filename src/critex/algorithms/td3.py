@@ -19,7 +19,7 @@ from critex.data import Batch, Replay
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
 from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
@@ -66,8 +66,8 @@ class Config(ExplorationConfig, RunConfig):
         require_at_least(
             self, steps=1, num_envs=1, buffer_size=1, batch_size=1, policy_delay=1, learning_starts=0
         )
-        if not self.hidden:
-            raise UserError("hidden needs at least one layer: the critic's last one is φ")
+        require_at_least(self, learning_rate=0)
+        require_widths(self.hidden)
 
 
 class Actor(nn.Module):
