@@ -10,7 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from critex.report.stats import aggregate, common_grid, final_score, on_grid, summarise
+from critex.report.stats import (
+    Task,
+    aggregate,
+    common_grid,
+    final_evaluations,
+    final_score,
+    improvement_probability,
+    iqm,
+    iqm_rpi,
+    mean_rpi,
+    on_grid,
+    relative,
+    rpi,
+    stratified,
+    summarise,
+)  # fmt: skip
 
 nan = math.nan
 
@@ -109,3 +124,95 @@ def test_aggregate_over_the_seeds_that_got_there() -> None:
 def test_seeds_that_agree_have_a_spread_of_exactly_zero() -> None:
     series = [([1], [0.99])] * 3  # the mean of three 0.99 is not 0.99
     assert aggregate(series, np.array([1.0])).std.tolist() == [0]
+
+
+# Against a baseline ---------------------------------------------------------------------------------------
+
+
+def paired(*tasks: tuple[list[float], list[float]]) -> list[Task]:
+    return [(np.array(base, dtype=float), np.array(ours, dtype=float)) for base, ours in tasks]
+
+
+def test_the_last_tenth_of_the_evaluations() -> None:
+    assert final_evaluations(range(40)) == 37.5  # 36 … 39
+    assert final_evaluations([1, 2, 6]) == 6  # at least one
+    assert final_evaluations(range(11)) == 9.5  # ⌈1.1⌉ = 2
+    assert math.isnan(final_evaluations([]))
+
+
+def test_rpi_by_hand() -> None:
+    assert rpi(150, 100) == 50
+    assert rpi(0.77, -0.31) == pytest.approx(348.39, abs=0.005)  # by the magnitude of a negative base
+    assert math.isnan(rpi(1, 0))
+
+
+def test_interquartile_mean_by_hand() -> None:
+    assert iqm([100, 1, 2, 3, -50]) == 2  # ⌊5/4⌋ = 1 is cut off at either end
+    assert iqm([7, 1, 3]) == pytest.approx(11 / 3)  # nothing to cut
+    np.testing.assert_array_equal(iqm([[4, 1, 2, 3], [0, 0, 8, 8]]), [2.5, 4])
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    # Pairs of the first task: 2>1, 2=2, 3>1, 3>2; of the second 0 of 1.
+    tasks = paired(([1, 2], [2, 3]), ([5], [4]))
+    assert improvement_probability(tasks[:1]) == 3.5 / 4
+    assert improvement_probability(tasks) == pytest.approx((3.5 / 4 + 0) / 2)
+
+
+def test_improvements_over_tasks_by_hand() -> None:
+    tasks = paired(([1, 3], [3, 5]), ([-4, -4, -4], [-2, -2, 4]))
+    np.testing.assert_allclose(relative(*tasks[0]), [100, 100])
+    np.testing.assert_allclose(relative(*tasks[1]), [50, 50, 200])
+    assert mean_rpi(tasks) == pytest.approx((100 + 100) / 2)
+    assert iqm_rpi(tasks) == pytest.approx((50 + 100 + 100) / 3)  # of 50, 50, 100, 100, 200
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=9), st.floats(0.01, 100)
+)
+def test_improvements_have_no_unit(pairs: list[tuple[float, float]], unit: float) -> None:
+    base, ours = np.array(pairs).T
+    expected = rpi(ours.mean(), base.mean())
+    for scale in (1.0, unit):
+        assert mean_rpi([(scale * base, scale * ours)]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert relative(base, ours).min() - 1e-9 <= iqm_rpi([(base, ours)]) <= relative(base, ours).max() + 1e-9
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=9))
+def test_either_of_two_is_the_better_one(pairs: list[tuple[int, int]]) -> None:
+    base, ours = np.array(pairs, dtype=float).T
+    there, back = improvement_probability([(base, ours)]), improvement_probability([(ours, base)])
+    assert there + back == pytest.approx(1)
+    assert improvement_probability([(base, base)]) == 0.5
+
+
+def test_strata_are_drawn_by_themselves_and_pairs_together() -> None:
+    # One task whose seeds improve by 0 or 100: k of 20 draws improve, k ~ B(20, ½), as in the binomial test above.
+    single = paired(([1.0] * 20, [1.0] * 10 + [2.0] * 10))
+    low, high = binom.ppf([0.025, 0.975], 20, 0.5) / 20 * 100
+    drawn = stratified(mean_rpi, single, resamples=50_000)
+    assert (drawn.value, drawn.low, drawn.high) == pytest.approx((50, low, high))
+    # Base and ours vary together, and every pair improves by 1: nothing is left of the spread of either.
+    together = stratified(
+        lambda tasks: (tasks[0][1] - tasks[0][0]).mean(-1), paired(([1, 50, 900], [2, 51, 901]))
+    )
+    assert (together.low, together.high) == (1, 1)
+    # Two tasks of two seeds: the mean improvement is a quarter of B(4, ½); 1/16 > 2.5 % reaches both ends.
+    two = stratified(mean_rpi, paired(([1, 1], [1, 2]), ([1, 1], [1, 2])))
+    assert (two.value, two.low, two.high) == (50, 0, 100)
+
+
+def test_what_few_pairs_cannot_tell() -> None:
+    one = stratified(mean_rpi, paired(([1, 2], [2, 4]), ([1], [2])))
+    assert one.value == 100
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    assert math.isnan(stratified(mean_rpi, paired(([1, -1], [2, 4]))).low)  # no RPI over a base of 0
+
+
+def test_the_stratified_bootstrap_is_seeded() -> None:
+    tasks = paired(([1, 2, 4], [2, 9, 4]), ([3, 1, 1], [3, 2, 5]))
+    assert stratified(iqm_rpi, tasks, resamples=99) == stratified(iqm_rpi, tasks, resamples=99)
+    assert stratified(iqm_rpi, tasks, resamples=99, seed=1) != stratified(
+        iqm_rpi, tasks, resamples=99, seed=2
+    )

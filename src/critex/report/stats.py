@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from scipy import stats  # type: ignore[import-untyped]
 Floats = NDArray[np.float64]
 
 LAST_EPISODES = 100
+LAST_EVALUATIONS = 0.1
 GRID_POINTS = 100
 
 
@@ -35,6 +36,12 @@ def final_score(returns: ArrayLike, last: int = LAST_EPISODES) -> float:
     """Mean of the last `last` returns [E] of one seed, or of all of them where there are fewer."""
     tail = np.asarray(returns, dtype=np.float64)[-last:]
     return float(tail.mean()) if tail.size else math.nan
+
+
+def final_evaluations(returns: ArrayLike, share: float = LAST_EVALUATIONS) -> float:
+    """Mean of the last ⌈share·E⌉ evaluations [E] of one seed."""
+    values = np.asarray(returns, dtype=np.float64)
+    return final_score(values, math.ceil(share * values.size)) if values.size else math.nan
 
 
 def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
@@ -60,6 +67,90 @@ def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_0
     ).confidence_interval
     std = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0  # exactly 0, not the round-off of the mean
     return Summary(mean, std, float(interval.low), float(interval.high), x.size)
+
+
+def rpi(ours: float, base: float) -> float:
+    """Relative performance improvement in percent, 100·(ours − base)/|base|; NaN where base is 0."""
+    return 100 * (ours - base) / abs(base) if base else math.nan
+
+
+Task = tuple[Floats, Floats]
+"""(base, ours) on one task, [..., S] each: the scores of the same seeds in the same order."""
+
+
+def relative(base: Floats, ours: Floats) -> Floats:
+    """100·(x_s − b_s)/|b̄| for each seed s, b̄ the mean of the base; their mean is the RPI: [..., S] → [..., S]."""
+    mean = base.mean(-1, keepdims=True)
+    return np.asarray(100 * (ours - base) / np.where(mean == 0, math.nan, abs(mean)))
+
+
+def mean_rpi(tasks: Sequence[Task]) -> Floats:
+    """Mean over tasks of their RPI: [..., S_t] → [...]."""
+    return np.asarray(np.mean([relative(b, x).mean(-1) for b, x in tasks], axis=0))
+
+
+def iqm_rpi(tasks: Sequence[Task]) -> Floats:
+    """Interquartile mean over the seeds of all tasks of their `relative` improvements: [..., S_t] → [...]."""
+    return iqm(np.concatenate([relative(b, x) for b, x in tasks], axis=-1))
+
+
+def iqm(scores: ArrayLike) -> Floats:
+    """Interquartile mean: what is left when ⌊n/4⌋ of n scores are cut off at either end, [..., n] → [...]."""
+    x = np.sort(np.asarray(scores, dtype=np.float64), axis=-1)
+    cut = x.shape[-1] // 4
+    return np.asarray(x[..., cut : x.shape[-1] - cut].mean(-1))
+
+
+def improvement_probability(tasks: Sequence[Task]) -> Floats:
+    """Mean over tasks of P(x > b) + ½P(x = b), over all pairs of a run of ours and one of the base: → [...]."""
+    wins = [
+        ((x[..., :, None] > b[..., None, :]) + 0.5 * (x[..., :, None] == b[..., None, :])).mean((-2, -1))
+        for b, x in tasks
+    ]
+    return np.asarray(np.mean(wins, axis=0))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its bootstrap interval; the ends are NaN where some task has one seed only."""
+
+    value: float
+    low: float
+    high: float
+
+
+def stratified(
+    statistic: Callable[[Sequence[Task]], Floats],
+    tasks: Sequence[Task],
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """The statistic of the tasks, and its percentile bootstrap interval.
+
+    Tasks are strata: each draws its S_t seeds anew and by itself, and a seed that is drawn brings both of its scores,
+    so what is paired stays paired.
+    """
+    value = float(statistic(tasks))
+    sizes = [x.shape[-1] for _, x in tasks]
+    if min(sizes) < 2 or math.isnan(value):
+        return Estimate(value, math.nan, math.nan)
+
+    def of_seeds(*drawn: NDArray[Any], axis: int = -1) -> Floats:
+        rows = [seeds.astype(np.int64) for seeds in drawn]
+        return statistic([(b[i], x[i]) for (b, x), i in zip(tasks, rows, strict=True)])
+
+    interval = stats.bootstrap(
+        tuple(np.arange(size) for size in sizes),
+        of_seeds,
+        n_resamples=resamples,
+        confidence_level=confidence,
+        method="percentile",
+        vectorized=True,
+        axis=-1,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Estimate(value, float(interval.low), float(interval.high))
 
 
 def common_grid(steps: Sequence[ArrayLike], points: int = GRID_POINTS) -> Floats:
