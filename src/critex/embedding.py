@@ -96,9 +96,17 @@ class Embedding:
         return self.critic(obs, torch.zeros_like(action)) if self.takes_action else self.critic(obs)
 
     def __call__(
-        self, obs: Tree, action: Tensor, next_obs: Tree | None = None, project: Project = identity
+        self,
+        obs: Tree,
+        action: Tensor,
+        next_obs: Tree | None = None,
+        project: Project = identity,
+        state: Tensor | None = None,
     ) -> Tensor:
-        """φ(s,a) of transitions, [..., dim]; `project` is CAE+'s U, applied to the critic's numbers alone."""
+        """φ(s,a) of transitions, [..., dim]; `project` is CAE+'s U, applied to the critic's numbers alone.
+
+        `state` is φ(s) [..., critic_dim] of a critic that takes only the state, where it is known already.
+        """
         match self.form:
             case "state_action":
                 return self._to_length(project(self.critic(obs, action)))
@@ -107,9 +115,9 @@ class Embedding:
                     raise ValueError("the next-state embedding φ(s') needs next_obs")
                 return self._to_length(project(self.state(next_obs, action)))
             case "block":
-                return self._to_length(project(self.state(obs, action)))
+                return self._to_length(project(self.state(obs, action) if state is None else state))
             case "state_and_action":
-                state = project(self.state(obs, action))
+                state = project(self.state(obs, action) if state is None else state)
                 code = F.one_hot(action.long(), self.action_dim) if self.discrete else action
                 return self._join(state, code.reshape(*state.shape[:-1], self.action_dim))
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from critex.algorithms import ppo
-from critex.algorithms.ppo import PPO, Categorical, Config, Critic, Gaussian, policy_loss, value_loss
+from critex.algorithms.ppo import PPO, Categorical, Config, Critic, Gaussian, Trunk, policy_loss, value_loss
 from critex.data import Batch
 from critex.data.normalize import RewardNormalizer
 from critex.errors import UserError
@@ -33,8 +33,14 @@ def make(action_space: gym.Space = ACTIONS, **options: Any) -> PPO:
     agent = PPO(cfg, OBS, action_space, torch.device("cpu"))
     setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs)
     agent.explorer = make_explorer(cfg, setting, rollouts=True)
-    agent.optimizer.add_param_group({"params": list(agent.explorer.parameters())})
+    agent.optimizer.add_param_group({"params": agent.explorer.learned()})
     return agent
+
+
+def learn(agent: PPO, batch: Batch, last: torch.Tensor) -> dict[str, Any]:
+    with torch.no_grad():
+        phi = agent.critic.embed(batch.obs)
+    return agent.update(batch, phi, last)
 
 
 def rollout(
@@ -89,7 +95,7 @@ def test_clipped_value_loss_by_hand() -> None:
 
 def test_gaussian_is_torchs() -> None:
     torch.manual_seed(0)
-    policy = Gaussian(4, ACTIONS, (8,))
+    policy = Gaussian(Trunk(OBS, (8,)), ACTIONS)
     with torch.no_grad():
         policy.log_std.copy_(torch.tensor([-0.7, 0.4]))
     mean, z = policy(torch.randn(5, 3, 4)), torch.randn(5, 3, 2)
@@ -103,7 +109,7 @@ def test_gaussian_is_torchs() -> None:
 
 def test_categorical_is_torchs() -> None:
     torch.manual_seed(0)
-    policy = Categorical(4, gym.spaces.Discrete(3), (8,))
+    policy = Categorical(Trunk(OBS, (8,)), gym.spaces.Discrete(3))
     logits = torch.tensor([[0.3, -1.0, 1.2]])
     reference = torch.distributions.Categorical(logits=logits)
     action = torch.tensor([2])
@@ -139,14 +145,14 @@ def test_parameter_counts(obs: int, act: int, critic: int, actor: int) -> None:
 
 def test_initial_weights_are_orthogonal() -> None:
     torch.manual_seed(0)
-    critic = Critic(64, (64, 64))
-    for layer, gain in [(critic.layers[0], 2**0.5), (critic.layers[1], 2**0.5)]:
+    critic = Critic(Trunk(gym.spaces.Box(-1, 1, (64,)), (64, 64)))
+    for layer, gain in [(layer, 2**0.5) for layer in critic.trunk.layers]:
         torch.testing.assert_close(
             layer.weight @ layer.weight.T, gain**2 * torch.eye(64), atol=1e-5, rtol=1e-5
         )
         assert not layer.bias.any()
     assert critic.head.weight.norm().item() == pytest.approx(1.0)
-    assert Gaussian(4, ACTIONS, (8,)).head.weight.norm(dim=1).tolist() == pytest.approx([0.01, 0.01])
+    assert Gaussian(Trunk(OBS, (8,)), ACTIONS).head.weight.norm(dim=1).tolist() == pytest.approx([0.01, 0.01])
 
 
 # --- where the bonus goes ---
@@ -157,13 +163,13 @@ def test_bonus_enters_before_advantages() -> None:
     batch, last = rollout()
     batch.bonus = torch.rand(16, 2)
     paid = make(explorer="cae", alpha=0.5)
-    paid.update(batch, last)
+    learn(paid, batch, last)
     plain, (other, _) = make(), rollout()
     other.reward = batch.reward + 0.5 * batch.bonus
-    plain.update(other, last)
+    learn(plain, other, last)
     assert torch.equal(weights(paid), weights(plain))
     unpaid = make()
-    unpaid.update(batch, last)
+    learn(unpaid, batch, last)
     assert not torch.equal(weights(paid), weights(unpaid))
 
 
@@ -176,8 +182,8 @@ def test_batch_moments_and_clip_of_the_total_reward() -> None:
     assert not torch.allclose(scaled, batch.bonus)
     plain, (other, _) = make(), rollout()
     other.reward = (batch.reward + 0.5 * scaled.float()).clamp(-0.3, 0.3)
-    paid.update(batch, last)
-    plain.update(other, last)
+    learn(paid, batch, last)
+    learn(plain, other, last)
     assert torch.equal(weights(paid), weights(plain))
 
 
@@ -185,13 +191,13 @@ def test_cae_leaves_no_gradient_and_cae_plus_trains_the_critic() -> None:
     batch, last = rollout()
     agent = make(explorer="cae_plus", alpha=0.0, value_coef=0.0)
     before = weights(agent), agent.explorer.U.weight.clone()
-    losses = agent.update(batch, last)
+    losses = learn(agent, batch, last)
     assert losses["loss"] - losses["loss_policy"] > 0.5  # L_f is in it, the value loss is not
     critic = sum(p.numel() for p in agent.critic.parameters())
     assert not torch.equal(weights(agent)[-critic:], before[0][-critic:])  # L_f reaches the trunk through φ
     assert not torch.equal(agent.explorer.U.weight, before[1])
     plain = make(explorer="cae", alpha=0.0, value_coef=0.0)
-    plain.update(batch, last)
+    learn(plain, batch, last)
     assert torch.equal(weights(plain)[-critic:], before[0][-critic:])
 
 
@@ -205,7 +211,7 @@ def test_pairs_across_episode_ends_survive_the_shuffling() -> None:
         expected = agent.explorer.inverse(
             *(agent.explorer.U(agent.critic.embed(x)) for x in (batch.obs, follow)), batch.action
         )
-        losses = agent.update(batch, last)
+        losses = learn(agent, batch, last)
         got = losses["loss"] - losses["loss_policy"] - 0.5 * losses["loss_value"]
         assert got.item() == pytest.approx(expected.mean().item(), rel=1e-5)
 
@@ -220,12 +226,12 @@ def test_truncation_bootstraps_only_when_asked() -> None:
     batch.terminated[:], batch.truncated[:] = False, torch.arange(16) % 2 == 0
     for bootstrap in (False, True):
         agent, seen = make(rollout=1, num_envs=16, bootstrap_truncated=bootstrap), {}
-        agent.compare = lambda *columns, seen=seen: seen.update(target=columns[4]) or {}  # type: ignore[method-assign]
+        agent.compare = lambda seen=seen, **columns: seen.update(target=columns["target"]) or {}  # type: ignore[method-assign]
         with torch.no_grad():
             follow = torch.where(
                 batch.truncated[0], agent.critic(batch.next_obs[0]) * bootstrap, agent.critic(last)
             )
-        agent.update(batch, last)
+        learn(agent, batch, last)
         torch.testing.assert_close(seen["target"], batch.reward[0] + 0.99 * follow)
 
 
@@ -236,7 +242,7 @@ class Watcher(NoExplorer):
         super().__init__(*args)
         self.rollouts: list[Batch] = []
 
-    def bonus_rollout(self, rollout: Batch) -> torch.Tensor:
+    def bonus_rollout(self, rollout: Batch, phi: torch.Tensor | None = None) -> torch.Tensor:
         self.rollouts.append(rollout.map(torch.clone))
         return rollout.bonus
 
@@ -388,7 +394,7 @@ def test_golden() -> None:
             batch, last = rollout(seed=i, dtype=torch.float64)
             batch.bonus = agent.explorer.bonus_rollout(batch)
             bonuses.append(batch.bonus.mean().item())
-            losses.append(agent.update(batch, last))
+            losses.append(learn(agent, batch, last))
         batch, _ = rollout(seed=99, dtype=torch.float64)
         got = [
             losses[0]["loss"].item(), losses[-1]["loss"].item(), sum(x["loss_value"].item() for x in losses),

@@ -2,7 +2,7 @@
 
 Read it from top to bottom: options, networks, losses, agent, loop. The lines that add CAE carry the mark `# CAE`,
 those that CAE+ adds on top `# CAE+`; without them this is plain PPO. The defaults are CleanRL's for continuous
-actions; discrete actions work too.
+actions. Discrete actions work too, and images and dicts, for which policy and value share a convolutional trunk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -20,13 +21,13 @@ from torch import Tensor, nn
 
 from critex.data import Batch, Rollout, gae
 from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
 from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Flatten
+from critex.networks import Flatten, encoder, is_flat
 from critex.run import Run, RunConfig
 
 
@@ -68,7 +69,8 @@ class Config(ExplorationConfig, RunConfig):
     normalize_advantage: bool = True
     """Give the advantages of each minibatch mean 0 and standard deviation 1."""
     normalize_obs: bool = True
-    """Normalise observations by their running mean and standard deviation, clipped at ±10."""
+    """Normalise vector observations by their running mean and standard deviation, clipped at ±10; images and
+    dicts are left as they are."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of their discounted sum, clipped at ±10."""
     bootstrap_truncated: bool = False
@@ -76,6 +78,8 @@ class Config(ExplorationConfig, RunConfig):
     have followed. CleanRL, and with it the paper, counts zero."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
+    shared: bool | None = None
+    """Whether actor and critic share all layers but the last (none: for images and dicts)."""
 
     def __post_init__(self) -> None:
         require_at_least(self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0)
@@ -95,47 +99,68 @@ class Config(ExplorationConfig, RunConfig):
             )
 
 
-class Network(nn.Module):
-    """θᵀφ(s): tanh layers φ and a linear head θ.
+class Trunk(nn.Module):
+    """φ(s): tanh layers, for images and dicts on top of the encoder of their space.
 
     The layers are written out: for one environment the bookkeeping of nn.Sequential costs more than the sums.
     """
 
-    def __init__(self, obs_dim: int, hidden: tuple[int, ...], outputs: int, gain: float) -> None:
+    def __init__(self, space: gym.Space[Any], hidden: tuple[int, ...]) -> None:
         super().__init__()
-        sizes = [obs_dim, *hidden]
-        self.layers: Any = nn.ModuleList(orthogonal(*pair, math.sqrt(2)) for pair in pairwise(sizes))
-        self.head = orthogonal(hidden[-1], outputs, gain)
+        encode = encoder(space)
+        self.encode = None if is_flat(space) else encode
+        self.dim = hidden[-1]
+        self.layers: Any = nn.ModuleList(
+            orthogonal(*pair, math.sqrt(2)) for pair in pairwise([encode.dim, *hidden])
+        )
+
+    def forward(self, obs: Tree) -> Tensor:
+        """φ(s), [..., dim]."""
+        x: Any = obs if self.encode is None else self.encode(obs)
+        for layer in self.layers:
+            x = F.linear(x, layer.weight, layer.bias).tanh_()
+        phi: Tensor = x
+        return phi
+
+
+class Network(nn.Module):
+    """θᵀφ(s): a trunk φ and a linear head θ."""
+
+    def __init__(self, trunk: Trunk, outputs: int, gain: float) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = orthogonal(trunk.dim, outputs, gain)
 
     def embed(self, obs: Tree) -> Tensor:
-        """φ(s), [..., hidden[-1]]."""
-        assert not isinstance(obs, dict)
-        for layer in self.layers:
-            obs = F.linear(obs, layer.weight, layer.bias).tanh_()
-        return obs
+        """φ(s), [..., d]."""
+        return self.trunk.forward(obs)
+
+    def read(self, phi: Tensor) -> Tensor:
+        """θᵀφ, [..., outputs]."""
+        return F.linear(phi, self.head.weight, self.head.bias)
 
     def forward(self, obs: Tree) -> Tensor:
         """θᵀφ(s), [..., outputs]."""
-        return F.linear(self.embed(obs), self.head.weight, self.head.bias)
+        return self.read(self.embed(obs))
 
 
 class Critic(Network):
     """V(s) = θᵀφ(s)."""
 
-    def __init__(self, obs_dim: int, hidden: tuple[int, ...]) -> None:
-        super().__init__(obs_dim, hidden, 1, gain=1.0)
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__(trunk, 1, gain=1.0)
 
-    def forward(self, obs: Tree) -> Tensor:
+    def read(self, phi: Tensor) -> Tensor:
         """V(s), [...]."""
-        return super().forward(obs).squeeze(-1)
+        return super().read(phi).squeeze(-1)
 
 
 class Gaussian(Network):
     """π(·|s) = N(μ(s), diag σ²), unsquashed, σ learned and the same in every state; `forward` gives μ [..., a]."""
 
-    def __init__(self, obs_dim: int, space: gym.spaces.Box, hidden: tuple[int, ...]) -> None:
+    def __init__(self, trunk: Trunk, space: gym.spaces.Box) -> None:
         self.shape, self.dim = space.shape, math.prod(space.shape)
-        super().__init__(obs_dim, hidden, self.dim, gain=0.01)
+        super().__init__(trunk, self.dim, gain=0.01)
         self.log_std = nn.Parameter(torch.zeros(self.dim))
         self.low, self.high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
 
@@ -168,9 +193,9 @@ class Gaussian(Network):
 class Categorical(Network):
     """π(a|s) = softmax(logits)_a; actions are integers [...], `forward` gives the logits [..., A]."""
 
-    def __init__(self, obs_dim: int, space: gym.spaces.Discrete, hidden: tuple[int, ...]) -> None:
+    def __init__(self, trunk: Trunk, space: gym.spaces.Discrete) -> None:
         self.dim = int(space.n)
-        super().__init__(obs_dim, hidden, self.dim, gain=0.01)
+        super().__init__(trunk, self.dim, gain=0.01)
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
         """What `sample` needs for actions [*shape]: Gumbel noise."""
@@ -240,30 +265,37 @@ class PPO:
         device: torch.device,
     ) -> None:
         self.cfg, self.device = cfg, device
-        self.flatten = Flatten(observation_space)
-        obs_dim = self.flatten.dim
+        self.flat = is_flat(observation_space)
+        if self.flat:
+            self.flatten = Flatten(observation_space)
+            self.seen_space: gym.Space[Any] = gym.spaces.Box(-CLIP, CLIP, (self.flatten.dim,))
+        else:
+            self.seen_space = observation_space
+        self.shared = not self.flat if cfg.shared is None else cfg.shared
+        trunk = Trunk(self.seen_space, cfg.hidden)
         self.actor: Gaussian | Categorical
         match action_space:
             case gym.spaces.Discrete():
-                self.actor = Categorical(obs_dim, action_space, cfg.hidden).to(device)
+                self.actor = Categorical(trunk, action_space).to(device)
             case gym.spaces.Box():
-                self.actor = Gaussian(obs_dim, action_space, cfg.hidden).to(device)
+                self.actor = Gaussian(trunk, action_space).to(device)
             case _:
                 raise UserError(f"ppo needs Box or Discrete actions, {cfg.env} has {action_space}")
-        self.critic = Critic(obs_dim, cfg.hidden).to(device)
-        weights = [*self.actor.parameters(), *self.critic.parameters()]
-        self.optimizer = torch.optim.Adam(weights, lr=cfg.learning_rate, eps=1e-5, fused=True)
+        self.critic = Critic(trunk if self.shared else Trunk(self.seen_space, cfg.hidden)).to(device)
+        self.weights = list(dict.fromkeys([*self.actor.parameters(), *self.critic.parameters()]))
+        self.optimizer = torch.optim.Adam(self.weights, lr=cfg.learning_rate, eps=1e-5, fused=True)
         self.generator = torch.Generator().manual_seed(cfg.seed)
-        self.obs_normalizer = ObservationNormalizer(obs_dim)
+        self.obs_normalizer = ObservationNormalizer(self.flatten.dim if self.flat else 0)
         self.reward_normalizer = RewardNormalizer(cfg.gamma, cfg.num_envs)
-        self.seen_space = gym.spaces.Box(-CLIP, CLIP, (obs_dim,))
         self.embedding = Embedding.of(self.critic.embed, cfg.hidden[-1], action_space, takes_action=False)
 
-    def see(self, obs: Tree, learn: bool | Tensor = False) -> Tensor:
-        """Raw observations as the networks see them, flat and normalised, [N, o].
+    def see(self, obs: Tree, learn: bool | Tensor = False) -> Tree:
+        """Raw observations as the networks see them: vectors normalised, [N, o], others as they are.
 
         `learn` says from which of them the statistics learn first: none, all, or those of a mask [N].
         """
+        if not self.flat:
+            return obs
         flat: Tensor = self.flatten(obs)
         if not self.cfg.normalize_obs:
             return flat
@@ -271,25 +303,29 @@ class PPO:
             self.obs_normalizer.update(flat if learn is True else flat[learn])
         return self.obs_normalizer(flat)
 
-    def act(self, seen: Tensor, noise: Tensor) -> Tensor:
+    def to_device(self, obs: Tree) -> Tree:
+        """The same where the networks are."""
+        return tree_map(lambda x: x.to(self.device), obs)
+
+    def act(self, seen: Tree, noise: Tensor) -> Tensor:
         """A sample of π(·|s), [N, …], made of the noise; call it without gradient."""
-        return self.actor.sample(self.actor(seen.to(self.device)), noise.to(self.device)).cpu()
+        return self.actor.sample(self.actor(self.to_device(seen)), noise.to(self.device)).cpu()
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The likeliest action as the environment takes it, for evaluation."""
-        return self.actor.to_env(self.actor.mode(self.actor(self.see(obs).to(self.device))))
+        return self.actor.to_env(self.actor.mode(self.actor(self.to_device(self.see(obs)))))
 
-    def update(self, rollout: Batch, last: Tensor) -> dict[str, Any]:
-        """Learn from a rollout [T, N]; `last` [N, o] is what was seen after it."""
+    def update(self, rollout: Batch, phi: Tensor, last: Tree) -> dict[str, Any]:
+        """Learn from a rollout [T, N] with its φ(s) [T, N, d]; `last` [N, …] is what was seen after it."""
         cfg, obs, action = self.cfg, rollout.obs, rollout.action
-        assert isinstance(obs, Tensor)
         reward = rollout.reward
         reward = reshaped(rollout, self.explorer, cfg)  # CAE   r̃ = r + αβ, before any advantage
         with torch.no_grad():
-            value, last_value = self.critic(obs), self.critic(last)
+            value, last_value = self.critic.read(phi), self.critic(last)
             final_value = self.critic(rollout.next_obs) if cfg.bootstrap_truncated else None
-            log_prob = self.actor.log_prob(self.actor(obs), action)
+            out = self.actor.read(phi) if self.shared else self.actor(obs)
+            log_prob = self.actor.log_prob(out, action)
         advantage, target = gae(
             reward,
             value,
@@ -301,35 +337,40 @@ class PPO:
             final_value=final_value,
         )
 
-        columns = [x.flatten(0, 1) for x in (obs, action, log_prob, value, target, advantage)]  # [T·N, …]
+        columns: Any = {"obs": obs, "action": action, "log_prob": log_prob}
+        columns |= {"value": value, "target": target, "advantage": advantage}
+        columns = tree_map(lambda x: x.flatten(0, 1), columns)  # [T·N, …]
         flat = self.explorer.prepare(rollout).map(lambda x: x.flatten(0, 1))  # CAE+
-        learned = list(self.explorer.parameters())  # CAE+
-        weights = [p for group in self.optimizer.param_groups for p in group["params"]]
-        size = len(columns[0]) // cfg.minibatches
+        learned = self.explorer.learned()  # CAE+
+        size = rollout.reward.numel() // cfg.minibatches
         for _ in range(cfg.epochs):
             # Shuffled once a pass, so that minibatches are slices; their advantages normalised in one go.
             order = torch.randperm(size * cfg.minibatches, generator=self.generator).to(self.device)
-            shuffled = [x.index_select(0, order) for x in columns]
+            shuffled: Any = tree_map(partial(torch.index_select, dim=0, index=order), columns)
             if cfg.normalize_advantage:
-                shuffled[-1] = normalized(shuffled[-1].view(-1, size)).flatten()
-            for rows, *batch in zip(*(x.split(size) for x in (order, *shuffled)), strict=True):
-                loss, losses = self.loss(*batch)
+                shuffled["advantage"] = normalized(shuffled["advantage"].view(-1, size)).flatten()
+            for begin in range(0, len(order), size):
+                chosen = slice(begin, begin + size)
+                batch: Any = tree_map(itemgetter(chosen), shuffled)
+                loss, losses = self.loss(**batch)
                 if learned:  # CAE+
-                    loss = loss + self.explorer.loss(flat.map(lambda x, rows=rows: x[rows]))  # CAE+   L + L_f
+                    loss = loss + self.explorer.loss(flat.map(itemgetter(order[chosen])))  # CAE+   L + L_f
                 self.optimizer.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(weights, cfg.max_grad_norm)
+                nn.utils.clip_grad_norm_(self.weights, cfg.max_grad_norm)
+                nn.utils.clip_grad_norm_(learned, cfg.max_grad_norm)  # CAE+
                 self.optimizer.step()
-        return {"loss": loss.detach()} | losses | self.compare(*columns)
+        return {"loss": loss.detach()} | losses | self.compare(**columns)
 
     def loss(
-        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
+        self, obs: Tree, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B]; and its parts."""
         cfg = self.cfg
-        out = self.actor(obs)
+        phi = self.critic.embed(obs)
+        out = self.actor.read(phi) if self.shared else self.actor(obs)
         actor = policy_loss(self.actor.log_prob(out, action), log_prob, advantage, cfg.clip)
-        critic = value_loss(self.critic(obs), value, target, cfg.clip if cfg.clip_value else None)
+        critic = value_loss(self.critic.read(phi), value, target, cfg.clip if cfg.clip_value else None)
         loss = actor + cfg.value_coef * critic
         if cfg.entropy_coef:
             loss = loss - cfg.entropy_coef * self.actor.entropy(out)
@@ -337,7 +378,7 @@ class PPO:
 
     @torch.no_grad()
     def compare(
-        self, obs: Tensor, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
+        self, obs: Tree, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
     ) -> dict[str, Tensor]:
         """How far the update moved the policy, over the whole rollout; and what the value had explained."""
         out = self.actor(obs)
@@ -374,7 +415,7 @@ def train(cfg: Config, run: Run) -> None:
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}
     setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
-    agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
+    agent.optimizer.add_param_group({"params": explorer.learned()})  # CAE+
     run.attach(**parts)
 
     rollout, obs = Rollout(), agent.see(envs.obs)
@@ -394,20 +435,20 @@ def train(cfg: Config, run: Run) -> None:
         if cfg.normalize_reward:
             batch.reward = agent.reward_normalizer(batch.reward, batch.terminated)
         batch = batch.to(run.device)
-        batch.bonus = explorer.bonus_rollout(batch)  # CAE   scaled β; then A ← A + φφᵀ
+        with torch.no_grad():
+            phi = agent.critic.embed(batch.obs)
+        batch.bonus = explorer.bonus_rollout(batch, phi)  # CAE   scaled β; then A ← A + φφᵀ
         run.episodes(envs.pop_episodes())
 
         if cfg.anneal:
             for group in agent.optimizer.param_groups:
                 group["lr"] = cfg.learning_rate * (1 - step / total)
-        losses = agent.update(batch, obs.to(run.device))
+        losses = agent.update(batch, phi, agent.to_device(obs))
         if run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card: dict[str, Any] = {
-        "parameters": sum(p.numel() for net in (agent.actor, agent.critic) for p in net.parameters())
-    }
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent.weights)}
     card |= explorer.card()  # CAE
     run.finish(card)

@@ -237,7 +237,7 @@ def train(cfg: Config, run: Run) -> None:
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
-    agent.optimizer.add_param_group({"params": list(explorer.parameters())})  # CAE+
+    agent.optimizer.add_param_group({"params": explorer.learned()})  # CAE+
     run.attach(**parts)
 
     obs = envs.obs

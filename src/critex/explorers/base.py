@@ -38,7 +38,7 @@ class Explorer(nn.Module):
 
     `bonus` and `bonus_rollout` return the scaled β, never multiplied by the coefficient α (which belongs to
     the algorithm, so that a buffer holds reward and bonus side by side), carry no gradient, and advance memory
-    and scaler. `measure` changes nothing. `parameters()` are what the algorithm adds to the critic's optimiser.
+    and scaler. `measure` changes nothing. `learned()` is what the algorithm adds to the critic's optimiser.
     """
 
     Config: ClassVar[type] = NoOptions
@@ -56,7 +56,7 @@ class Explorer(nn.Module):
         """(raw, scaled) bonuses [N] of one vector step; advances memory and scaler."""
         raise AssertionError(f"{type(self).__name__} does not say how it computes a bonus")
 
-    def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
+    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         """The same for [T, N] in time order; explorers with a faster way than step by step override it."""
         steps = [self._bonus(rollout.map(itemgetter(t))) for t in range(len(rollout.reward))]
         return torch.stack([raw for raw, _ in steps]), torch.stack([scaled for _, scaled in steps])
@@ -94,10 +94,13 @@ class Explorer(nn.Module):
         return self._record(raw, scaled, started)
 
     @torch.no_grad()
-    def bonus_rollout(self, rollout: Transition) -> Tensor:
-        """Scaled β of a whole rollout, [T, N]: what T calls of `bonus` give, but faster."""
+    def bonus_rollout(self, rollout: Transition, phi: Tensor | None = None) -> Tensor:
+        """Scaled β of a whole rollout, [T, N]: what T calls of `bonus` give, but faster.
+
+        `phi` [T, N, d]: the critic's φ(s), where the algorithm has it already and the critic takes only the state.
+        """
         started = perf_counter()
-        raw, scaled = self._bonus_rollout(rollout)
+        raw, scaled = self._bonus_rollout(rollout, phi)
         return self._record(raw, scaled, started)
 
     def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
@@ -107,6 +110,10 @@ class Explorer(nn.Module):
         self._seconds += perf_counter() - started
         self._timed += scaled.numel()
         return scaled
+
+    def learned(self) -> list[nn.Parameter]:
+        """What the algorithm adds to the critic's optimiser: every parameter that is not frozen; none for CAE."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
         """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call."""

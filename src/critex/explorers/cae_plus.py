@@ -69,8 +69,8 @@ class CAEPlus(Elliptical):
             return phi
         return F.linear(phi, self.U.weight, self.U.bias if self.options.bias_in_bonus else None)
 
-    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Tensor:
-        return self.embedding(obs, action, next_obs, self._project)
+    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None, state: Tensor | None = None) -> Tensor:
+        return self.embedding(obs, action, next_obs, self._project, state)
 
     def phi_each_action(self, obs: Tree) -> Tensor:
         return self.embedding.each_action(obs, self._project)

@@ -97,9 +97,9 @@ class Elliptical(Explorer):
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
 
-    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Tensor:
-        """Features of transitions, [..., dim]."""
-        return self.embedding(obs, action, next_obs)
+    def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None, state: Tensor | None = None) -> Tensor:
+        """Features of transitions, [..., dim]; `state` is φ(s), where it is known already."""
+        return self.embedding(obs, action, next_obs, state=state)
 
     def phi_each_action(self, obs: Tree) -> Tensor:
         """Features of every action, [..., A, dim]."""
@@ -120,10 +120,10 @@ class Elliptical(Explorer):
             return action
         return action + self.embedding.blocks * torch.arange(action.shape[-1], device=action.device)
 
-    def _bonus_rollout(self, rollout: Transition) -> tuple[Tensor, Tensor]:
+    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.embedding.blocks > 1 or (self.config.simultaneous and not self.episodic):
-            return super()._bonus_rollout(rollout)
-        phi = self.phi(rollout.obs, rollout.action, rollout.next_obs)
+            return super()._bonus_rollout(rollout, phi)
+        phi = self.phi(rollout.obs, rollout.action, rollout.next_obs, phi)
         quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
         return self._pay(quadratic, rollout)
 

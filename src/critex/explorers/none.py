@@ -20,7 +20,7 @@ class NoExplorer(Explorer):
     def bonus(self, step: Transition) -> Tensor:
         return step.bonus
 
-    def bonus_rollout(self, rollout: Transition) -> Tensor:
+    def bonus_rollout(self, rollout: Transition, phi: Tensor | None = None) -> Tensor:
         return rollout.bonus
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,93 @@
+"""Any observation as one vector: numbers as they are, images through convolutions, dicts entry by entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.errors import UserError
+from critex.networks.mlp import Flatten
+
+CHANNELS = (32, 64, 64)  # of the first, second and every later convolution
+CELLS = 4  # convolve until no side is longer
+
+
+def is_image(space: gym.Space[Any]) -> bool:
+    """Boxes of three dimensions are images: [C, H, W] where the first side is the shortest, else [H, W, C]."""
+    return isinstance(space, gym.spaces.Box) and len(space.shape) == 3
+
+
+def is_flat(space: gym.Space[Any]) -> bool:
+    """A vector or an integer, which an encoder passes on without a parameter of its own."""
+    return not isinstance(space, gym.spaces.Dict) and not is_image(space)
+
+
+def encoder(space: gym.Space[Any]) -> Encoder:
+    """The module that turns observations of a space into vectors [..., dim]."""
+    match space:
+        case gym.spaces.Dict():
+            return Entries(space)
+        case gym.spaces.Box() if is_image(space):
+            return Image(space)
+    return Flatten(space)
+
+
+class Image(nn.Module):
+    """3×3 convolutions of stride 2, each followed by ReLU, until at most 4×4 cells are left; then flat, [..., dim].
+
+    Integers are divided by the largest value that the space allows. A side that is too short for a convolution is
+    padded.
+    """
+
+    def __init__(self, space: gym.spaces.Box) -> None:
+        super().__init__()
+        first, *others = space.shape
+        self.channels_last = first >= min(others)
+        height, width, channels = space.shape if self.channels_last else (*space.shape[1:], space.shape[0])
+        integers = np.issubdtype(space.dtype, np.integer)
+        self.scale = 1.0 / float(max(space.high.max(), 1)) if integers else 1.0
+        layers: list[nn.Module] = []
+        while not layers or max(height, width) > CELLS:
+            out = CHANNELS[min(len(layers) // 2, len(CHANNELS) - 1)]
+            pad = [int(side < 3) for side in (height, width)]
+            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=(pad[0], pad[1])), nn.ReLU(inplace=True)]
+            height, width = (
+                (side + 2 * p - 3) // 2 + 1 for side, p in zip((height, width), pad, strict=True)
+            )
+            channels = out
+        self.layers = nn.Sequential(*layers)
+        self.dim = height * width * channels
+
+    def forward(self, obs: Tree) -> Tensor:
+        assert isinstance(obs, Tensor)
+        image = obs.flatten(0, -4) if obs.ndim > 3 else obs.unsqueeze(0)
+        image = image.to(torch.get_default_dtype())
+        if self.scale != 1.0:
+            image = image * self.scale
+        if self.channels_last:
+            image = image.permute(0, 3, 1, 2)
+        cells: Tensor = self.layers(image)
+        return cells.permute(0, 2, 3, 1).reshape(*obs.shape[:-3], self.dim)
+
+
+class Entries(nn.Module):
+    """The entries of a dict, each through its own encoder, side by side, [..., dim]."""
+
+    def __init__(self, space: gym.spaces.Dict) -> None:
+        super().__init__()
+        entries = {key: encoder(child) for key, child in space.items()}
+        self.entries = nn.ModuleDict(entries)
+        self.dim: int = sum(entry.dim for entry in entries.values())
+
+    def forward(self, obs: Tree) -> Tensor:
+        if not isinstance(obs, dict):
+            raise UserError("these observations must be a dict, as the space says")
+        return torch.cat([entry(obs[key]) for key, entry in self.entries.items()], dim=-1)
+
+
+Encoder = Flatten | Image | Entries
