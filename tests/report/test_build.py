@@ -15,8 +15,8 @@ from rich.console import Console
 
 from critex.errors import UserError
 from critex.report import final_scores, score_table, write_report
-from critex.report.page import interval, spread, text
 from critex.report.stats import Summary
+from critex.report.words import interval, spread, text
 
 from .conftest import MakeRun, Options
 

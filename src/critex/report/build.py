@@ -13,6 +13,7 @@ from critex.report import figures as fig
 from critex.report import page
 from critex.report.methods import FinalScore, Method, final_score_of, group
 from critex.report.runs import load_runs
+from critex.report.words import number
 from critex.run.files import disk_errors
 from critex.run.record import CONFIG
 
@@ -111,14 +112,12 @@ def _score_rows(scores: Sequence[FinalScore]) -> Iterable[list[str]]:
     columns = ("mean", "std", "low", "high", "n")
     yield ["method", "seeds", *columns, *(f"evaluation {name}" for name in columns)]
     for score in scores:
-        values = [
-            fig.number(getattr(s, name)) for s in (score.training, score.evaluation) for name in columns
-        ]
+        values = [number(getattr(s, name)) for s in (score.training, score.evaluation) for name in columns]
         yield [score.label, " ".join(map(str, score.seeds)), *values]
 
 
 def _cost_rows(cards: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
     yield ["method", "runs", *page.COSTS]
     for card in cards:
-        values = ["" if cost["value"] is None else fig.number(cost["value"]) for cost in card["costs"]]
+        values = ["" if cost["value"] is None else number(cost["value"]) for cost in card["costs"]]
         yield [card["label"], str(card["runs"]), *values]

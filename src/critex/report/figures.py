@@ -14,6 +14,7 @@ from critex.errors import UserError
 from critex.report.methods import Method
 from critex.report.stats import Curve, Floats, aggregate, common_grid
 from critex.report.visits import Visits, frame_steps, mean_visits
+from critex.report.words import number
 
 # The colours of Okabe and Ito, which colour-blind people can tell apart, darkened or lightened where they would
 # be faint on white or on black; the dashes tell the lines apart without any colour.
@@ -113,11 +114,6 @@ def stages(figure: VisitFigure) -> list[int]:
 
 
 # CSV ------------------------------------------------------------------------------------------------------
-
-
-def number(value: float) -> str:
-    """A number for a CSV file, empty where there is none."""
-    return f"{value:.10g}" if np.isfinite(value) else ""
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:

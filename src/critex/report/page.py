@@ -13,8 +13,9 @@ import numpy as np
 from critex import __version__
 from critex.errors import UserError
 from critex.report.figures import DARK, DASHES, LIGHT, CurveFigure, VisitFigure
-from critex.report.methods import ABSENT, FinalScore, Method, differing, shown
-from critex.report.stats import Floats, Summary
+from critex.report.methods import FinalScore, Method, differing, shown
+from critex.report.stats import Floats
+from critex.report.words import ABSENT, interval, spread, text
 
 COSTS = {
     "parameters": ("Parameters of the agent", ""),
@@ -26,43 +27,6 @@ COSTS = {
     "max_rss_bytes": ("Peak memory of the process", "bytes"),
 }
 """What of card.json the page shows: name and unit."""
-
-
-def text(value: float | None, unit: str = "") -> str:
-    """A number for a person: four digits, thousands set apart, bytes and seconds in the unit that fits."""
-    if value is None or math.isnan(value):
-        return ABSENT
-    if unit == "bytes":
-        for unit in ("bytes", "KiB", "MiB", "GiB"):
-            if abs(value) < 1024 or unit == "GiB":
-                break
-            value /= 1024
-    elif unit == "s" and value >= 120:
-        value, unit = (value / 60, "min") if value < 7200 else (value / 3600, "h")
-    whole = abs(value) >= 1000 or (float(value).is_integer() and abs(value) < 1e15)
-    digits = f"{value:,.0f}" if whole else f"{value:.4g}"
-    return f"{digits} {unit}".strip()
-
-
-def spread(summary: Summary) -> str:
-    """mean ± std with the number of seeds; both to the second digit of the deviation."""
-    if not summary.n:
-        return ABSENT
-    deviation = "" if math.isnan(summary.std) else f" ± {_rounded(summary.std, summary)}"
-    return f"{_rounded(summary.mean, summary)}{deviation} (n={summary.n})"
-
-
-def interval(summary: Summary) -> str:
-    """The bootstrap interval, as exact as the mean is written."""
-    low, high = _rounded(summary.low, summary), _rounded(summary.high, summary)
-    return ABSENT if math.isnan(summary.low) else f"[{low}, {high}]"
-
-
-def _rounded(value: float, summary: Summary) -> str:
-    if not summary.std > 0:  # one seed, or all the same
-        return text(value)
-    decimals = min(max(1 - math.floor(math.log10(summary.std)), 0), 12)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # + 0.0 makes of -0.0 a plain 0
 
 
 def score_rows(scores: Sequence[FinalScore]) -> list[dict[str, Any]]:

@@ -44,6 +44,17 @@ class RunData:
         """Extrinsic returns of the training episodes in order, [E]."""
         return self.series["return"][1]
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end, where it wrote its card."""
+        return bool(self.card)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps taken, as far as the files tell."""
+        last = max(steps[-1] for steps, _ in self.series.values() if steps.size)
+        return int(self.card.get("env_steps", last))
+
 
 def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
     """Every usable run; `problems` receives one line for each thing that is wrong.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from critex.report.methods import FinalScore
-from critex.report.page import interval, spread
+from critex.report.words import interval, spread
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -1,0 +1,213 @@
+"""A `Grid` in words, and those as terminal table, Markdown, LaTeX or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from critex.report.tables import Comparison, Grid, Line
+from critex.report.words import as_printed, estimate, number, signed, spread
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+UNFINISHED = "†"
+NAMED = 6
+"""So many unfinished runs are named below a table."""
+
+Groups = Sequence[Sequence[Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table in words."""
+
+    title: str
+    header: Sequence[str]
+    groups: Groups
+    """Rows in groups, which a rule divides."""
+    labels: int = 2
+    """How many columns at the left are words; the others are numbers."""
+
+
+def sheets(grid: Grid) -> list[Sheet]:
+    """The cells, and the methods over all tasks where there is a baseline to compare them with."""
+    return [cell_sheet(grid)] + [task_sheet(grid)] * bool(grid.comparisons)
+
+
+def cell_sheet(grid: Grid) -> Sheet:
+    """A row for each cell: ours, the paper's, the difference, and both over their baselines."""
+
+    def ours(line: Line) -> str:
+        return spread(line.ours) + UNFINISHED * bool(line.unfinished) if line.ours.n else ""
+
+    columns: list[tuple[str, Callable[[Line], str]]] = [("method", lambda line: line.method), ("ours", ours)]
+    if grid.paper:
+        columns += [
+            ("paper", lambda line: as_printed(line.paper, grid.paper_seeds)),
+            ("difference", lambda line: signed(line.difference)),
+        ]
+    if grid.baseline_of:
+        columns.append((grid.gain, lambda line: signed(line.rpi)))
+    if grid.baseline_of and grid.paper:
+        columns.append((f"paper's {grid.gain}", lambda line: signed(line.paper_rpi)))
+    groups = [
+        [[task * (i == 0), *(words(line) for _, words in columns)] for i, line in enumerate(lines)]
+        for task, lines in groupby(grid.lines, key=lambda line: line.task)
+    ]
+    return Sheet(grid.title, ["task", *(name for name, _ in columns)], groups)
+
+
+def task_sheet(grid: Grid) -> Sheet:
+    """A row for each method that has a baseline: mean and interquartile mean of its RPI, and P(improvement)."""
+    columns: list[tuple[str, Callable[[Comparison], str]]] = [
+        ("method", lambda c: c.method),
+        ("over", lambda c: c.base),
+        ("tasks", lambda c: f"{c.tasks} of {len(grid.rows)}"),
+        ("seeds in all", lambda c: str(c.pairs)),
+        (f"mean {grid.gain}", lambda c: estimate(c.rpi)),
+        (f"interquartile mean {grid.gain}", lambda c: estimate(c.iqm)),
+        ("P(improvement)", lambda c: estimate(c.probability)),
+    ]
+    if grid.paper:
+        columns.insert(5, ("paper's", lambda c: signed(c.paper_rpi)))
+    rows = [[words(comparison) for _, words in columns] for comparison in grid.comparisons]
+    title = "Over all tasks, paired by seed, with 95 % intervals"
+    return Sheet(title, [name for name, _ in columns], [rows])
+
+
+def notes(grid: Grid) -> list[str]:
+    """What must be said below the table."""
+    said = list(grid.notes)
+    if grid.budget != 1:
+        said.append(f"Budget {grid.budget:g}: our runs have {grid.budget:g} × the steps of the full suite.")
+    running = [
+        f"{task} {method} seed {score.seed} at step {score.steps:,}"
+        for (task, method), scores in grid.ours.items()
+        for score in scores
+        if not score.finished
+    ]
+    if running:
+        more = [f"and {len(running) - NAMED} more"] if len(running) > NAMED else []
+        words = "; ".join([*running[:NAMED], *more])
+        said.append(f"{UNFINISHED} Not finished, and counted as far as they came: {words}.")
+    if not any(grid.ours.values()):
+        said.append("No run of ours yet.")
+    return said
+
+
+# Formats --------------------------------------------------------------------------------------------------
+
+
+def terminal(grid: Grid) -> RenderableType:
+    """Tables that rich prints."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for sheet in sheets(grid):
+        table = Table(title=sheet.title, title_justify="left", box=SIMPLE_HEAD)
+        for i, name in enumerate(sheet.header):
+            table.add_column(Text(name), justify="left" if i < sheet.labels else "right")
+        for rows in sheet.groups:
+            table.add_section()
+            for row in rows:
+                table.add_row(*(Text(cell) for cell in row))  # Text: an interval in brackets is no markup
+        parts.append(table)
+    return Group(*parts, *(Text(note) for note in notes(grid)))
+
+
+def as_text(grid: Grid, width: int = 140) -> str:
+    """The terminal tables without colours, for a file."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    Console(file=file, width=width, no_color=True, force_terminal=False).print(terminal(grid))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def markdown(grid: Grid) -> str:
+    """Pipe tables, a heading over each."""
+    lines = []
+    for sheet in sheets(grid):
+        rule = ["---" if i < sheet.labels else "---:" for i in range(len(sheet.header))]
+        rows = [sheet.header, rule, *(row for rows in sheet.groups for row in rows)]
+        lines += [f"**{sheet.title}**", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return "\n".join([*lines, *(f"{note}\n" for note in notes(grid))])
+
+
+def latex(grid: Grid) -> str:
+    """A `table` with booktabs rules for each; the notes stand under the last one."""
+    parts = ["% needs \\usepackage{booktabs}"]
+    for sheet in sheets(grid):
+        groups = ["\n".join(_latex_row(row) for row in rows) for rows in (*sheet.groups,)]
+        body = "\n\\midrule\n".join([_latex_row(sheet.header), *groups])
+        align = "l" * sheet.labels + "r" * (len(sheet.header) - sheet.labels)
+        parts.append(
+            f"\\begin{{table}}\n\\caption{{{_escaped(sheet.title)}}}\n\\begin{{tabular}}{{{align}}}\n\\toprule\n"
+            f"{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}"
+        )
+    parts += [f"\\par {_escaped(note)}" for note in notes(grid)]
+    return "\n".join(parts) + "\n"
+
+
+def _latex_row(row: Iterable[str]) -> str:
+    return " & ".join(map(_escaped, row)) + r" \\"
+
+
+_LATEX = {
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    UNFINISHED: r"\textdagger{}",
+    "…": r"\dots{}",
+    "—": "---",
+}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX |= {c: "\\" + c for c in "&%$#_{}"}
+
+
+def _escaped(words: str) -> str:
+    minus = re.sub(r"(?<![\w-])-(?=\d)", "−", words)  # a hyphen before a number is a minus
+    return "".join(_LATEX.get(c, c) for c in minus)
+
+
+def as_csv(grid: Grid) -> str:
+    """The cells as plain numbers."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(number_rows(grid))
+    return file.getvalue()
+
+
+def number_rows(grid: Grid) -> Iterable[Sequence[object]]:
+    """A header and a row for each cell; what is not known is empty."""
+    yield [
+        *("task", "method", "base", "mean", "std", "low", "high", "n", "unfinished", "seeds", "budget"),
+        *("paper mean", "paper std", "paper n", "difference", "rpi", "paper rpi"),
+    ]
+    for line in grid.lines:
+        seeds = [score.seed for score in grid.scores(line.task, line.method)]
+        ours = [number(v) for v in (line.ours.mean, line.ours.std, line.ours.low, line.ours.high)]
+        paper = [number(v) for v in line.paper or (math.nan, math.nan)]
+        yield [
+            *(line.task, line.method, grid.baseline_of.get(line.method, ""), *ours),
+            *(line.ours.n, line.unfinished, " ".join(map(str, seeds)), f"{grid.budget:g}"),
+            *(*paper, grid.paper_seeds if line.paper else ""),
+            *(number(v) for v in (line.difference, line.rpi, line.paper_rpi)),
+        ]
+
+
+FORMATS: dict[str, Callable[[Grid], str]] = {
+    "terminal": as_text,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": as_csv,
+}
