@@ -287,7 +287,7 @@ def test_minigrid_gives_images_positions_and_different_levels() -> None:
     pytest.importorskip("minigrid")
     envs = Envs("MiniGrid-MultiRoom-N2-S4-v0", 8, seed=0)
     transition, _ = envs.step(torch.full((8,), 2))
-    assert transition.next_obs.shape == (8, 7, 7, 3) and transition.next_obs.dtype == torch.uint8
+    assert transition.next_obs.shape == (8, 7, 7, 21) and transition.next_obs.dtype == torch.uint8
     assert transition.info["position"].shape == (8, 2)
     assert len({tuple(row.tolist()) for row in transition.info["position"]}) > 1
     assert len({bytes(row.numpy()) for row in envs.obs}) > 1

@@ -22,7 +22,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
-from critex.networks import Flatten, mlp
+from critex.networks import encoder, mlp
 from critex.run import Run, RunConfig
 
 
@@ -75,8 +75,8 @@ class QNetwork(nn.Module):
 
     def __init__(self, observation_space: gym.Space[Any], num_actions: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        flatten = Flatten(observation_space)
-        self.body = nn.Sequential(flatten, *mlp([flatten.dim, *hidden]))  # φ
+        encode = encoder(observation_space)
+        self.body = nn.Sequential(encode, *mlp([encode.dim, *hidden]))  # φ
         self.head = nn.Linear(hidden[-1], num_actions)  # θ
 
     def embed(self, obs: Tree) -> Tensor:

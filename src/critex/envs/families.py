@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -77,6 +79,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             import_module(family.imports)
         except ImportError as error:
             raise UserError(f'{env_id} cannot be made ({error}); pip install "{family.install}"') from error
+    wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
             # the paper's ids are -v4; that -v5 exists is no news to who asked for it
@@ -88,10 +91,18 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         if "unexpected keyword argument" not in str(error):
             raise
         raise UserError(f"{env_id} does not take all of {', '.join(kwargs)}: {error}") from error
-    if family and family.wrapper:
-        module, _, name = family.wrapper.partition(":")
-        env = getattr(import_module(module), name)(env)
-    return env
+    wrapped: gym.Env[Any, Any] = wrap(env, **own)
+    return wrapped
+
+
+def _wrapper(family: Family | None, kwargs: dict[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """What to put around the environments of a family, and the keywords that it takes, out of `kwargs`."""
+    if family is None or not family.wrapper:
+        return lambda env: env, {}
+    module, _, name = family.wrapper.partition(":")
+    wrapper = getattr(import_module(module), name)
+    taken = [key for key in inspect.signature(wrapper).parameters if key in kwargs]
+    return wrapper, {key: kwargs.pop(key) for key in taken}
 
 
 def _options(query: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""MiniGrid: the egocentric image alone, uint8 [7, 7, 3], and where the agent stands in info["position"]."""
+"""MiniGrid: the egocentric view as a one-hot image, and where the agent stands in info["position"]."""
 
 from __future__ import annotations
 
@@ -7,27 +7,70 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
+
+from critex.errors import unknown
+
+OBJECTS, COLOURS, STATES = 11, 6, 4
+"""What a cell of the view tells: what is there, its colour, and how a door stands or an agent looks."""
+
+MISSIONS = ("dropped", "words")
+
+WORDS = (
+    "a after and at avoid ball behind blue box door drop end fetch find from front get go goal green grey hallway in "
+    "key lava left matching must near next object of on open opening pick purple put reach red right room rooms square "
+    "the then to traverse unlock up use yellow you your"
+).split()
+"""Every word of the missions of MiniGrid and BabyAI; any other counts as one more, unknown word."""
 
 
 class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
-    """Drops mission and compass from the observation; adds info["position"] = (x, y)."""
+    """Observations [7, 7, 21] of zeros and ones; adds info["position"] = (x, y).
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    `mission="words"` makes them a dict: `image`, and `mission`, which words of the vocabulary the mission holds.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], mission: str = "dropped") -> None:
         super().__init__(env)
+        if mission not in MISSIONS:
+            raise unknown("mission", mission, MISSIONS)
+        self._words = mission == "words"
+        # The view of a cell as one number, and the row of zeros and ones that stands for it.
+        self._code = np.array([COLOURS * STATES, STATES, 1])
+        kinds = np.indices((OBJECTS, COLOURS, STATES)).reshape(3, -1)
+        rows = [np.eye(n, dtype=np.uint8)[k] for n, k in zip((OBJECTS, COLOURS, STATES), kinds, strict=True)]
+        self._rows = np.concatenate(rows, axis=1)
         assert isinstance(env.observation_space, spaces.Dict)
-        self.observation_space = env.observation_space["image"]
+        height, width, _ = env.observation_space["image"].shape or ()
+        image = spaces.Box(0, 1, (height, width, self._rows.shape[1]), np.uint8)
+        mission_space = spaces.Box(0, 1, (len(WORDS) + 1,), np.uint8)
+        self.observation_space = (
+            spaces.Dict({"image": image, "mission": mission_space}) if self._words else image
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The image of the first observation."""
+        """The first observation, and the position."""
         obs, info = self.env.reset(seed=seed, options=options)
-        return obs["image"], info | self._position()
+        return self._seen(obs), info | self._position()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """The image, and the position after the step."""
+        """The observation and the position after the step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs["image"], reward, terminated, truncated, info | self._position()
+        return self._seen(obs), reward, terminated, truncated, info | self._position()
+
+    def _seen(self, obs: dict[str, Any]) -> Any:
+        image = self._rows[obs["image"] @ self._code]
+        return {"image": image, "mission": bag_of_words(obs["mission"])} if self._words else image
 
     def _position(self) -> dict[str, Any]:
         return {"position": np.array(self.env.unwrapped.agent_pos)}  # type: ignore[attr-defined]
+
+
+def bag_of_words(mission: str) -> NDArray[np.uint8]:
+    """Which words of the vocabulary a mission holds, [words + 1]; the last number stands for all others."""
+    bag = np.zeros(len(WORDS) + 1, np.uint8)
+    for word in mission.lower().replace(",", " ").split():
+        bag[WORDS.index(word) if word in WORDS else -1] = 1
+    return bag
