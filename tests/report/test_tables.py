@@ -17,14 +17,8 @@ from critex.report.tables import Grid, Score
 from .conftest import write_run
 
 PAPER = {("Swim", "sac"): (60.0, 35.25), ("Swim", "sac+cae"): (150.0, 5.0), ("Hop", "sac"): (1234.5, 5.0)}
-EMPTY = Grid(
-    "A table",
-    ("Swim", "Hop"),
-    ("sac", "sac+cae"),
-    {"sac+cae": "sac"},
-    PAPER | {("Hop", "sac+cae"): (2469.0, 7.5)},
-    5,
-)
+PAPER["Hop", "sac+cae"] = (2469.0, 7.5)
+EMPTY = Grid("A table", tuple(PAPER), {"sac+cae": "sac"}, PAPER, 5)
 OURS = {
     ("Swim", "sac"): [Score(1, 40, 100), Score(2, 60, 100), Score(3, 1e6, 100)],
     ("Swim", "sac+cae"): [Score(1, 90, 100), Score(2, 110, 50, finished=False)],
@@ -127,16 +121,17 @@ def test_cells_of_a_directory(tmp_path: Path) -> None:
         write_run(tmp_path / "Swim-v0" / method / f"seed-{seed}", values, env="Swim-v0?deep=true", seed=seed)
     (tmp_path / "Swim-v0" / "dqn" / "seed-1.log").write_text("words")
     problems: list[str] = []
-    cells = load_cells(tmp_path, ["Swim-v0", "Hop-v0"], ["dqn", "dqn+cae"], problems)
+    wanted = [(task, method) for task in ("Swim-v0", "Hop-v0") for method in ("dqn", "dqn+cae")]
+    cells = load_cells(tmp_path, wanted, problems)
     assert {cell: [run.seed for run in runs] for cell, runs in cells.items()} == {
         ("Swim-v0", "dqn"): [1, 10],
         ("Swim-v0", "dqn+cae"): [2],
     }
-    found = scores(cells, problems)
+    found = scores(cells, "episodes", problems)
     assert found["Swim-v0", "dqn"] == [Score(1, 3, 10), Score(10, 1.5, 20)]
-    assert scores(cells, problems, card=["parameters", "parameters_added"])["Swim-v0", "dqn"][0].value == 1000
+    assert scores(cells, "parameters", problems)["Swim-v0", "dqn"][0].value == 1000
     assert problems == []
-    assert load_cells(tmp_path / "nothing", ["Swim-v0"], ["dqn"], problems) == {}
+    assert load_cells(tmp_path / "nothing", wanted, problems) == {}
 
 
 def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
@@ -151,7 +146,7 @@ def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
     write_run(cell / "seed-7", [9], env="Sink", seed=7)
     (cell / "seed-8").mkdir()
     problems: list[str] = []
-    found = scores(load_cells(tmp_path, ["Swim"], ["dqn"], problems), problems)
+    found = scores(load_cells(tmp_path, [("Swim", "dqn")], problems), "episodes", problems)
     assert found["Swim", "dqn"] == [
         Score(1, 1, 20),
         Score(3, 3, 20, finished=False),
@@ -168,15 +163,12 @@ def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_dsac_is_scored_by_its_evaluations(tmp_path: Path) -> None:
-    evaluations = list(range(20))
-    write_run(
-        tmp_path / "Swim/dsac/seed-1", [1] * 20, evaluations=evaluations, algorithm="dsac", env="Swim", seed=1
-    )
-    write_run(tmp_path / "Swim/dsac/seed-2", [1], algorithm="dsac", env="Swim", seed=2)
+def test_scores_of_evaluations(tmp_path: Path) -> None:
+    cell = tmp_path / "Swim" / "dsac"
+    write_run(cell / "seed-1", [1] * 20, evaluations=range(20), env="Swim", seed=1)
+    write_run(cell / "seed-2", [1], env="Swim", seed=2)
+    write_run(cell / "seed-3", [1] * 20, evaluations=range(20), env="Swim", seed=3, stop_return=19.0)
     problems: list[str] = []
-    found = scores(load_cells(tmp_path, ["Swim"], ["dsac"], problems), problems)
-    assert [score.value for score in found["Swim", "dsac"]] == [18.5]  # 18 and 19
-    assert problems == [
-        f"{tmp_path}/Swim/dsac/seed-2 has no evaluation (see --eval-every) to be scored by; left out"
-    ]
+    found = scores(load_cells(tmp_path, [("Swim", "dsac")], problems), "evaluations", problems)
+    assert [score.value for score in found["Swim", "dsac"]] == [18.5, 19]  # 18 and 19; the one that ended it
+    assert problems == [f"{cell}/seed-2 has no evaluations yet, which it is scored by; left out of the table"]

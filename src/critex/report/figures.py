@@ -122,9 +122,11 @@ def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def curve_rows(figure: CurveFigure, methods: Sequence[Method]) -> Iterable[list[str]]:
-    """method, step, mean, std, n, and a column for each seed."""
-    seeds = sorted({seed for i in figure.curves for seed in methods[i].seeds})
+def curve_rows(
+    figure: CurveFigure, methods: Sequence[Method], seeds: Sequence[int] | None = None
+) -> Iterable[list[str]]:
+    """method, step, mean, std, n, and a column for each seed: for these, or for those that there are."""
+    seeds = seeds or sorted({seed for i in figure.curves for seed in methods[i].seeds})
     yield ["method", "step", "mean", "std", "n", *(f"seed {seed}" for seed in seeds)]
     for i, curve in figure.curves.items():
         having = [run.seed for run in methods[i].runs if run.series[figure.key][0].size]
@@ -157,10 +159,8 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> None:
+def plot_curves(axes: Any, figure: CurveFigure, methods: Sequence[Method]) -> None:
     """Means as lines, ± one standard deviation over seeds as bands."""
-    canvas = new_figure(7, 4)
-    axes = canvas.subplots()
     for i, curve in figure.curves.items():
         colour, dash = LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)]
         label = f"{methods[i].label} (n={curve.n.max()})"
@@ -170,11 +170,18 @@ def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> N
         axes.fill_between(
             curve.grid, curve.mean - curve.std, curve.mean + curve.std, color=colour, alpha=0.18, lw=0
         )
-    axes.set(title=f"{figure.title}: {methods[0].env}", xlabel="environment steps", ylabel=figure.ylabel)
     if figure.log:
         axes.set_yscale("log")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> None:
+    """A figure of its own for these curves."""
+    canvas = new_figure(7, 4)
+    axes = canvas.subplots()
+    plot_curves(axes, figure, methods)
+    axes.set(title=f"{figure.title}: {methods[0].env}", xlabel="environment steps", ylabel=figure.ylabel)
     axes.legend(frameon=False)
     canvas.savefig(path, dpi=150)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from critex.report.runs import RunData
-from critex.report.stats import Summary, final_evaluations, final_score, summarise
+from critex.report.stats import Summary, final_score, summarise
 from critex.report.words import ABSENT
 
 NOT_THE_METHOD = frozenset(
@@ -50,16 +50,6 @@ def final_score_of(method: Method) -> FinalScore:
     evaluations = [run.series["evaluation"][1] for run in method.runs]
     last = [float(values[-1]) for values in evaluations if values.size]
     return FinalScore(method.env, method.label, method.seeds, summarise(training), summarise(last))
-
-
-def protocol_score(run: RunData) -> float:
-    """The score of a run in a table: the mean return of its last 100 training episodes.
-
-    DSAC-T is scored as its authors do: by the mean of the last tenth of its evaluations. NaN where there are none.
-    """
-    if run.algorithm == "dsac":
-        return final_evaluations(run.series["evaluation"][1])
-    return final_score(run.returns)
 
 
 def group(runs: Sequence[RunData], problems: list[str]) -> list[Method]:

@@ -69,7 +69,7 @@ def task_sheet(grid: Grid) -> Sheet:
     columns: list[tuple[str, Callable[[Comparison], str]]] = [
         ("method", lambda c: c.method),
         ("over", lambda c: c.base),
-        ("tasks", lambda c: f"{c.tasks} of {len(grid.rows)}"),
+        ("tasks", lambda c: f"{c.tasks} of {c.of}"),
         ("seeds in all", lambda c: str(c.pairs)),
         (f"mean {grid.gain}", lambda c: estimate(c.rpi)),
         (f"interquartile mean {grid.gain}", lambda c: estimate(c.iqm)),

@@ -67,6 +67,8 @@ class Comparison:
     method: str
     base: str
     tasks: int
+    of: int
+    """Tasks that both are meant to be run on."""
     pairs: int
     """Seeds that both have, summed over the tasks."""
     rpi: Estimate
@@ -80,10 +82,8 @@ class Grid:
     """A table of tasks × methods."""
 
     title: str
-    rows: tuple[str, ...]
-    """Tasks."""
-    columns: tuple[str, ...]
-    """Methods, as `sac+cae`."""
+    cells: tuple[Cell, ...]
+    """What there is to run, task by task; methods are written `sac+cae`."""
     baseline_of: Mapping[str, str] = field(default_factory=dict)
     """The method that a method is compared with."""
     paper: Mapping[Cell, tuple[float, float]] = field(default_factory=dict)
@@ -95,6 +95,16 @@ class Grid:
     gain: str = "RPI %"
     """Name of 100·(x − base)/|base|."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[str]:
+        """Tasks."""
+        return list(dict.fromkeys(task for task, _ in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """Methods."""
+        return list(dict.fromkeys(method for _, method in self.cells))
 
     def scores(self, task: str, method: str | None) -> Sequence[Score]:
         """Our runs of one cell."""
@@ -112,7 +122,7 @@ class Grid:
     @cached_property
     def lines(self) -> list[Line]:
         """Every cell, task by task."""
-        return [self._line(task, method) for task in self.rows for method in self.columns]
+        return [self._line(task, method) for task, method in self.cells]
 
     def _line(self, task: str, method: str) -> Line:
         scores, pairs = self.scores(task, method), self.pairs(task, method)
@@ -143,6 +153,7 @@ class Grid:
             method,
             self.baseline_of[method],
             tasks=len(tasks),
+            of=sum(column == method for _, column in self.cells),
             pairs=sum(ours.size for _, ours in tasks),
             rpi=over_tasks(mean_rpi),
             iqm=over_tasks(iqm_rpi),
