@@ -4,7 +4,7 @@ A value network is Q(s,a) = θᵀφ(s,a). Critics that take the action as input 
 that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding of the next
 state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third, exact for a critic
 with one linear head per action: φ(s) in the block of action a, zero elsewhere. Its A is block diagonal, so it
-is kept as one memory per action, each over φ(s) alone.
+is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatever the action, E3B's choice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from critex.data.tree import Tree
 from critex.errors import UserError
 
-Form = Literal["state_action", "state_and_action", "next_state", "block"]
+Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
 
 
@@ -114,7 +114,7 @@ class Embedding:
                 if next_obs is None:
                     raise ValueError("the next-state embedding φ(s') needs next_obs")
                 return self._to_length(project(self.state(next_obs, action)))
-            case "block":
+            case "block" | "state":
                 return self._to_length(project(self.state(obs, action) if state is None else state))
             case "state_and_action":
                 state = project(self.state(obs, action) if state is None else state)
@@ -129,6 +129,8 @@ class Embedding:
             raise ValueError(
                 "φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block"
             )
+        if self.form == "state":
+            raise ValueError("φ(s) is the same for every action; use embedding=state_and_action or block")
         if self.takes_action:
             raise ValueError("comparing actions needs a critic that takes only the state")
         state = project(self.critic(obs)).unsqueeze(-2)

@@ -12,37 +12,35 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from critex.bonus import STRATEGIES, BatchMomentScaler, Gram, NoScaler, WelfordScaler
+from critex.bonus import STRATEGIES, Gram
 from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.embedding import Form
 from critex.errors import UserError, require_at_least, unknown
-from critex.explorers.base import Explorer, Setting
-
-SCALERS = {"welford": WelfordScaler, "batch": BatchMomentScaler, "none": NoScaler}
+from critex.explorers.base import Setting
+from critex.explorers.scaling import Scaled, ScalingConfig
 
 
 @dataclass(frozen=True)
-class EllipticalConfig:
+class EllipticalConfig(ScalingConfig):
     """Every place where the paper and its released code disagree is a field; `presets.py` has both readings."""
 
+    scaling: Literal["welford", "batch", "none"] = "welford"
+    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
+    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
     strategy: str = "ucb"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
     """One memory A for good, or one per env that is reset with each episode."""
     ridge: float = 1.0
     """λ in A = λI + Σφφᵀ."""
-    scaling: Literal["welford", "batch", "none"] = "welford"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
-    warmup: int = 0
-    """Steps whose bonus stays unscaled while the running standard deviation settles."""
     zero_first: bool = False
     """Pay nothing for the first step of an episode (the memory still sees it)."""
     simultaneous: bool = False
     """Measure all envs of a vector step before the memory sees any of them."""
-    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block"] = "auto"
-    """φ(s,a) of the critic; [φ(s); a], φ(s') or φ(s) in the block of action a where it takes only the state.
+    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "auto"
+    """φ(s,a) of the critic; [φ(s); a], φ(s'), φ(s) in the block of action a, or φ(s) alone where it takes only
+    the state.
     auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
     phi_norm: float | None = None
     """Rescale every φ to this length."""
@@ -52,34 +50,31 @@ class EllipticalConfig:
     """Newest transitions that a rebuild uses."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise unknown("strategy", self.strategy, STRATEGIES)
-        if self.scaling not in SCALERS:
-            raise unknown("scaling", self.scaling, SCALERS)
         if self.scope not in ("lifelong", "episodic"):
             raise unknown("scope", self.scope, ("lifelong", "episodic"))
         for name in ("ridge", "phi_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UserError(f"{name} must be positive and finite, got {value}")
-        require_at_least(self, warmup=0, rebuild_every=0, rebuild_rows=1)
-        if self.warmup and self.scaling != "welford":
-            raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
+        require_at_least(self, rebuild_every=0, rebuild_rows=1)
         if self.rebuild_every and self.scope == "episodic":
             raise UserError("rebuild_every needs a lifelong memory; an episodic one starts afresh by itself")
 
 
-class Elliptical(Explorer):
+class Elliptical(Scaled):
     """The bonus of a `Gram` memory over the features that `phi` gives."""
 
     Config = EllipticalConfig
 
     def __init__(self, config: EllipticalConfig, setting: Setting, width: int | None = None) -> None:
-        super().__init__()
+        super().__init__(config)
         form: Form = setting.embedding.form if config.embedding == "auto" else config.embedding
         if form == "state_action" and not setting.embedding.takes_action:
             raise UserError(
-                "this critic takes only the state; use embedding=state_and_action, next_state or block"
+                "this critic takes only the state; use embedding=state_and_action, next_state, block or state"
             )
         if form == "block" and not setting.embedding.discrete:
             raise UserError("embedding=block needs discrete actions")
@@ -89,9 +84,6 @@ class Elliptical(Explorer):
         self.strategy = STRATEGIES[config.strategy]
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
-        self.scaler = (
-            WelfordScaler(warmup=config.warmup) if config.scaling == "welford" else SCALERS[config.scaling]()
-        )
         self._generator = torch.Generator().manual_seed(setting.seed)
         self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
         self._steps = self._rebuilt_at = 0
@@ -138,7 +130,7 @@ class Elliptical(Explorer):
         self._steps += raw.numel()
         if self._delta is not None and step.ended[..., 0].any():
             self._delta = None
-        return raw, raw if self.config.scaling == "batch" else self.scaler(raw)
+        return self._take_in(raw)
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
@@ -160,10 +152,7 @@ class Elliptical(Explorer):
             projected = (phi * (delta if memory is None else delta[memory.to(phi.device)])).sum(-1)
             noise = projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)
         raw = self.strategy(quadratic, noise)
-        return raw, raw if self.config.scaling == "batch" else self.scaler.scale(raw)
-
-    def scale(self, bonus: Tensor) -> Tensor:
-        return self.scaler(bonus) if self.config.scaling == "batch" else bonus
+        return self._as_of_now(raw)
 
     @torch.no_grad()
     def refresh(self, replay: Replay) -> None:

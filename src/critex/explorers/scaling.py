@@ -1,0 +1,63 @@
+"""Bonuses brought to a common scale, the same way in every explorer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from critex.bonus import BatchMomentScaler, NoScaler, WelfordScaler
+from critex.errors import UserError, require_at_least, unknown
+from critex.explorers.base import Explorer
+
+SCALERS = ("welford", "batch", "none")
+
+
+@dataclass(frozen=True)
+class ScalingConfig:
+    """How the bonus is scaled."""
+
+    scaling: Literal["welford", "batch", "none"] = "none"
+    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
+    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    warmup: int = 0
+    """Steps whose bonus stays unscaled while the running standard deviation settles."""
+    count_rows: bool = False
+    """With scaling=batch: count the T rows of a batch [T, N] while summing its T·N entries, as the released code
+    does; the bonus is then much smaller."""
+
+    def __post_init__(self) -> None:
+        if self.scaling not in SCALERS:
+            raise unknown("scaling", self.scaling, SCALERS)
+        require_at_least(self, warmup=0)
+        if self.warmup and self.scaling != "welford":
+            raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
+
+
+class Scaled(Explorer):
+    """An explorer whose raw bonus goes through a scaler: at collection, or in the learner (batch)."""
+
+    def __init__(self, config: ScalingConfig) -> None:
+        super().__init__()
+        self._in_learner = config.scaling == "batch"
+        self.scaler: WelfordScaler | BatchMomentScaler | NoScaler
+        match config.scaling:
+            case "welford":
+                self.scaler = WelfordScaler(warmup=config.warmup)
+            case "batch":
+                self.scaler = BatchMomentScaler(count_rows=config.count_rows)
+            case "none":
+                self.scaler = NoScaler()
+
+    def _take_in(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """(raw, scaled); the scaler has seen it."""
+        return raw, raw if self._in_learner else self.scaler(raw)
+
+    def _as_of_now(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """(raw, scaled); the scaler stays as it is."""
+        return raw, raw if self._in_learner else self.scaler.scale(raw)
+
+    def scale(self, bonus: Tensor) -> Tensor:
+        scaled: Tensor = self.scaler(bonus) if self._in_learner else bonus
+        return scaled
