@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from critex.algorithms.families import family_settings, family_table, require_family
 from critex.algorithms.paper import added_networks, paper_settings
 from critex.errors import UserError, unknown
 from critex.explorers import ALGORITHM_PRESETS, explorer_class, preset_options
@@ -24,19 +25,24 @@ def algorithm_module(name: str) -> ModuleType:
 def default_config(
     name: str, explorer: str = "none", preset: str | None = None, env: str | None = None
 ) -> Any:
-    """The options of an algorithm with an explorer: the defaults, with what the preset says on top.
+    """The options of an algorithm with an explorer: the defaults, what works on the family of `env`, the preset.
 
-    A preset looks at `env` as well: both know the networks of CAE+ on MiniHack, and `paper` knows α and the number
-    of steps of the paper's own tasks.
+    A preset looks at `env` as well: `paper` and `official` know the networks of CAE+ on MiniHack, and `paper` knows α
+    and the number of steps of the paper's own tasks. A preset named after a family, such as `minigrid`, says only
+    that its settings are meant, which they are anyway on its ids.
     """
     config, options = algorithm_module(name).Config, explorer_class(explorer).Config
-    if preset is None:
-        return config(explorer=explorer, bonus=options())
     env = env or config.env
-    about_bonus = preset_options(options, preset) | (added_networks(env) if explorer == "cae_plus" else {})
-    said = dict(ALGORITHM_PRESETS[preset])
-    if preset == "paper":
-        said |= paper_settings(name, env)
+    said, about_bonus = family_settings(name, explorer, env)
+    if preset is not None and preset in family_table():
+        require_family(preset, env)
+    elif preset is not None:
+        about_bonus = preset_options(options, preset) | (
+            added_networks(env) if explorer == "cae_plus" else {}
+        )
+        said |= ALGORITHM_PRESETS[preset]
+        if preset == "paper":
+            said |= paper_settings(name, env)
     return config(explorer=explorer, preset=preset, bonus=options(**about_bonus), **said)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from critex.envs import FAMILIES
+from critex.envs import family_of
 from critex.errors import UserError
 
 MILLION = 1_000_000
@@ -21,8 +20,7 @@ def _table() -> dict[str, Any]:
 
 def added_networks(env_id: str) -> dict[str, int]:
     """The sizes of the networks that CAE+ adds, where they are not its defaults: on MiniHack."""
-    minihack = re.fullmatch(FAMILIES["minihack"].pattern, env_id.partition("?")[0])
-    return dict(_table()["minihack"]) if minihack else {}
+    return dict(_table()["minihack"]) if family_of(env_id) == "minihack" else {}
 
 
 def paper_settings(algorithm: str, env_id: str) -> dict[str, Any]:
@@ -32,9 +30,7 @@ def paper_settings(algorithm: str, env_id: str) -> dict[str, Any]:
     MuJoCo task that the paper does not have is an error: it has no α to take.
     """
     table = _table()
-    if algorithm not in table["alpha"] or not re.fullmatch(
-        FAMILIES["mujoco"].pattern, env_id.partition("?")[0]
-    ):
+    if algorithm not in table["alpha"] or family_of(env_id) != "mujoco":
         return {}
     plain, _, options = env_id.partition("?")
     task, _, version = plain.rpartition("-")

@@ -1,6 +1,6 @@
 """Environments: any gymnasium id as a vector env, and the built-in DeepSea-N-v0 and RiverSwim-N-v0."""
 
-from critex.envs.families import FAMILIES, Family, make, register
+from critex.envs.families import FAMILIES, Family, family_of, make, register
 from critex.envs.vector import Envs, Episode, episode_seed
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Episode",
     "Family",
     "episode_seed",
+    "family_of",
     "make",
     "register",
 ]

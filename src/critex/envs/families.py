@@ -73,7 +73,8 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     kwargs = {**_options(query), **kwargs}
     if builtin := re.fullmatch(rf"({'|'.join(BUILTIN)})-(\d+)-v0", env_id):
         _register(builtin[1], int(builtin[2]))
-    family = next((f for f in FAMILIES.values() if re.fullmatch(f.pattern, env_id)), None)
+    name = family_of(env_id)
+    family = FAMILIES[name] if name else None
     if family:
         try:
             import_module(family.imports)
@@ -93,6 +94,12 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         raise UserError(f"{env_id} does not take all of {', '.join(kwargs)}: {error}") from error
     wrapped: gym.Env[Any, Any] = wrap(env, **own)
     return wrapped
+
+
+def family_of(env_id: str) -> str | None:
+    """The name of the family that an id belongs to, its options aside."""
+    plain = env_id.partition("?")[0]
+    return next((name for name, f in FAMILIES.items() if re.fullmatch(f.pattern, plain)), None)
 
 
 def _wrapper(family: Family | None, kwargs: dict[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -20,7 +20,8 @@ class ExplorationConfig:
     explorer: str = "none"
     """Exploration method: none, cae or cae_plus. Its own options are --bonus.*"""
     preset: str | None = None
-    """Reading of the method to start from: paper, or official (the released code). Flags override it."""
+    """Settings to start from: paper or official (the two readings of the method: the paper, its released code), or
+    those of a family of environments: minigrid. Flags override it."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
     alpha: float = 0.1
