@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 from critex.errors import UserError
 from critex.report import figures as fig
 from critex.report import page
+from critex.report.cells import Cells, methods_of
 from critex.report.methods import FinalScore, Method, final_score_of, group
 from critex.report.runs import load_runs
+from critex.report.suite_view import suite_view
+from critex.report.tables import Grid
 from critex.report.words import number
 from critex.run.files import disk_errors
 from critex.run.record import CONFIG
@@ -41,11 +44,29 @@ def write_report(runs: Iterable[Path], out: Path) -> ReportResult:
     Broken and foreign run directories are named in the result and on the page; a `UserError` where no run is
     left, where `out` is a run itself, and where matplotlib or Jinja2 is missing.
     """
+    problems: list[str] = []
+    methods = group(load_runs(runs, problems), problems)
+    return _write(methods, out, problems)
+
+
+def write_suite_report(grid: Grid, cells: Cells, key: str, problems: list[str], out: Path) -> ReportResult:
+    """The same for the runs of a suite, under a view of the whole: its table, curves of the metric `key`, costs, links.
+
+    Needs no run: cells that were not run are empty.
+    """
+    methods = [method for task in grid.rows for method in methods_of(cells, grid, task)]
+    return _write(methods, out, problems, lambda: suite_view(grid, cells, key, out))
+
+
+def _write(
+    methods: Sequence[Method],
+    out: Path,
+    problems: list[str],
+    view: Callable[[], dict[str, Any] | None] = lambda: None,
+) -> ReportResult:
     if (out / CONFIG).exists():
         raise UserError(f"{out} is a run; write the report to another directory, as in --out report")
     fig.new_figure(1, 1)  # complain before anything is written
-    problems: list[str] = []
-    methods = group(load_runs(runs, problems), problems)
     scores = [final_score_of(method) for method in methods]
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -62,7 +83,7 @@ def write_report(runs: Iterable[Path], out: Path) -> ReportResult:
             )
             for env, slug in slugs.items()
         ]
-        html = page.render(sections, problems, sum(len(method.runs) for method in methods))
+        html = page.render(sections, problems, sum(len(method.runs) for method in methods), view())
         index = out / "index.html"
         index.write_text(html, encoding="utf-8")
     return ReportResult(index, problems, scores)
@@ -92,7 +113,7 @@ def _section(
     fig.write_csv(out / f"{slug}-costs.csv", _cost_rows(cards))
     data = {
         "labels": [method.label for method in methods],
-        "curves": {figure.key: page.curve_data(figure, methods) for figure in curves},
+        "curves": {figure.key: page.curve_data(figure) for figure in curves},
         "visits": page.visit_data(visits) if visits else None,
     }
     return {

@@ -73,15 +73,15 @@ def config_rows(methods: Sequence[Method]) -> list[dict[str, Any]]:
     ]
 
 
-def curve_data(figure: CurveFigure, methods: Sequence[Method]) -> dict[str, Any]:
-    """A figure as the script reads it."""
+def curve_data(figure: CurveFigure, seeds: bool = True) -> dict[str, Any]:
+    """A figure as the script reads it, with or without its single seeds."""
     series = [
         {
             "method": i,
             "mean": numbers(curve.mean),
             "std": numbers(curve.std),
             "n": curve.n.tolist(),
-            "seeds": [numbers(seed) for seed in curve.seeds],
+            "seeds": [numbers(seed) for seed in curve.seeds] if seeds else [],
         }
         for i, curve in figure.curves.items()
     ]
@@ -111,8 +111,13 @@ def embedded(data: Any) -> str:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def render(sections: Sequence[dict[str, Any]], problems: Sequence[str], runs: int) -> str:
-    """The whole page, self-contained."""
+def render(
+    sections: Sequence[dict[str, Any]],
+    problems: Sequence[str],
+    runs: int,
+    suite: dict[str, Any] | None = None,
+) -> str:
+    """The whole page, self-contained: a section for each environment, under the view of a suite if there is one."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -129,12 +134,14 @@ def render(sections: Sequence[dict[str, Any]], problems: Sequence[str], runs: in
     data = {
         "colours": len(LIGHT),
         "dashes": [" ".join(map(str, dash)) for dash in DASHES],
-        "sections": [section["data"] for section in sections],
+        "sections": [part["data"] for part in (*sections, *(suite["panels"] if suite else ()))],
     }
     return environment.get_template("index.html.j2").render(
         sections=sections,
         problems=problems,
         runs=runs,
+        suite=suite,
+        slugs={section["env"]: section["slug"] for section in sections},
         light=LIGHT,
         dark=DARK,
         dashes=data["dashes"],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from critex.report.cells import Cells, methods_of
+from critex.report.cells import Cells
 from critex.report.figures import CurveFigure, curve_figures, curve_rows, new_figure, plot_curves
 from critex.report.methods import Method
 from critex.report.tables import Grid
@@ -21,7 +21,7 @@ class Panel:
     task: str
     base: str
     methods: tuple[Method, ...]
-    """The baseline first, so that it has the same colour in every panel."""
+    """All of them, also those not run, so that each has the same colour in every panel."""
     figure: CurveFigure
 
 
@@ -35,12 +35,11 @@ def panels(grid: Grid, cells: Cells, key: str) -> list[Panel]:
     found = []
     for task in grid.rows:
         for base in bases(grid):
-            family = [
-                m for m in methods_of(cells, grid, task) if grid.baseline_of.get(m.label, m.label) == base
-            ]
-            for figure in curve_figures(family):
+            family = [method for method in grid.columns if grid.baseline_of.get(method, method) == base]
+            methods = tuple(Method(task, method, {}, cells.get((task, method), ())) for method in family)
+            for figure in curve_figures(methods):
                 if figure.key == key:
-                    found.append(Panel(task, base, tuple(family), figure))
+                    found.append(Panel(task, base, methods, figure))
     return found
 
 

@@ -38,7 +38,7 @@ class Sheet:
 
 def sheets(grid: Grid) -> list[Sheet]:
     """The cells, and the methods over all tasks where there is a baseline to compare them with."""
-    return [cell_sheet(grid)] + [task_sheet(grid)] * bool(grid.comparisons)
+    return [cell_sheet(grid), *([task_sheet(grid)] if grid.comparisons else [])]
 
 
 def cell_sheet(grid: Grid) -> Sheet:
@@ -114,14 +114,14 @@ def terminal(grid: Grid) -> RenderableType:
 
     parts: list[RenderableType] = []
     for sheet in sheets(grid):
-        table = Table(title=sheet.title, title_justify="left", box=SIMPLE_HEAD)
+        table = Table(box=SIMPLE_HEAD)
         for i, name in enumerate(sheet.header):
             table.add_column(Text(name), justify="left" if i < sheet.labels else "right")
         for rows in sheet.groups:
             table.add_section()
             for row in rows:
                 table.add_row(*(Text(cell) for cell in row))  # Text: an interval in brackets is no markup
-        parts.append(table)
+        parts += [Text(sheet.title, style="bold"), table]
     return Group(*parts, *(Text(note) for note in notes(grid)))
 
 

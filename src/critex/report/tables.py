@@ -94,6 +94,8 @@ class Grid:
     """Steps of our runs, as a share of those of the full suite."""
     gain: str = "RPI %"
     """Name of 100·(x − base)/|base|."""
+    chance: bool = True
+    """Whether scores differ from seed to seed, so that comparisons over tasks and seeds tell something."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -140,7 +142,7 @@ class Grid:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Every method that has a baseline, over all tasks."""
-        return [self._comparison(method) for method in self.columns if method in self.baseline_of]
+        return [self._comparison(m) for m in self.columns if m in self.baseline_of and self.chance]
 
     def _comparison(self, method: str) -> Comparison:
         tasks = [pairs for task in self.rows if (pairs := self.pairs(task, method))]

@@ -31,10 +31,11 @@
     const section = data.sections[figure.dataset.section];
     const { x, log, ylabel, series } = section.curves[figure.dataset.key];
     const plot = figure.querySelector(".plot");
-    const raw = figure.querySelector(".raw");
+    const raw = figure.querySelector(".raw") ?? { checked: false, addEventListener() {} };
     const at = figure.querySelector(".at");
-    const buttons = new Map([...figure.querySelectorAll(".legend button")].map((b) => [+b.dataset.method, b]));
-    const visible = () => series.filter((s) => buttons.get(s.method).getAttribute("aria-pressed") === "true");
+    const small = figure.classList.contains("small");
+    const buttons = new Map([...figure.querySelectorAll(".legend [data-method]")].map((b) => [+b.dataset.method, b]));
+    const visible = () => series.filter((s) => buttons.get(s.method).getAttribute("aria-pressed") !== "false");
     const scale = log ? Math.log10 : (v) => v;
     const known = (v) => v !== null && (!log || v > 0);
     let cursor = x.length - 1;
@@ -56,7 +57,7 @@
 
     function draw() {
       const width = plot.clientWidth;
-      const height = width < 520 ? 240 : 320;
+      const height = small ? 190 : width < 520 ? 240 : 320;
       const left = 52, right = 10, top = 22, bottom = 40;
       const [low, high] = range();
       const last = x[x.length - 1], first = Math.min(0, x[0]);
@@ -67,7 +68,7 @@
 
       plot.replaceChildren();
       const svg = add(plot, "svg", { width, height, "aria-hidden": "true" });
-      for (const t of ticks(low, high, width < 520 ? 5 : 7)) {
+      for (const t of ticks(low, high, small ? 4 : width < 520 ? 5 : 7)) {
         if (log && t !== Math.round(t) && high - low > 1) continue;
         add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: py(t), y2: py(t) });
         add(svg, "text", { x: left - 6, y: py(t) + 4, "text-anchor": "end" }, tick(log ? 10 ** t : t));
@@ -138,7 +139,7 @@
       if (to !== undefined) { event.preventDefault(); move(to); }
     });
     raw.addEventListener("change", draw);
-    for (const button of buttons.values()) {
+    for (const button of figure.querySelectorAll(".legend button")) {
       button.addEventListener("click", () => {
         button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
         draw();
