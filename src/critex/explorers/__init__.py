@@ -8,26 +8,55 @@ from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, NoOptions, Setting
 from critex.explorers.cae import CAE
 from critex.explorers.cae_plus import CAEPlus, CAEPlusConfig
+from critex.explorers.counts import Counts, CountsConfig
+from critex.explorers.e3b import E3B, E3BConfig
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.icm import ICM, ICMConfig
 from critex.explorers.mixing import ExplorationConfig, reshaped, value_bonus
 from critex.explorers.none import NoExplorer
+from critex.explorers.noveld import NovelD, NovelDConfig
 from critex.explorers.presets import ALGORITHM_PRESETS, PRESETS, preset_options
+from critex.explorers.ride import RIDE, RIDEConfig
+from critex.explorers.rival import RivalConfig
+from critex.explorers.rnd import RND
 
-EXPLORERS: dict[str, type[Any]] = {"none": NoExplorer, "cae": CAE, "cae_plus": CAEPlus}
+EXPLORERS: dict[str, type[Any]] = {
+    "none": NoExplorer,
+    "cae": CAE,
+    "cae_plus": CAEPlus,
+    "e3b": E3B,
+    "rnd": RND,
+    "icm": ICM,
+    "ride": RIDE,
+    "noveld": NovelD,
+    "counts": Counts,
+}
 
 __all__ = [
     "ALGORITHM_PRESETS",
     "CAE",
+    "E3B",
     "EXPLORERS",
+    "ICM",
     "PRESETS",
+    "RIDE",
+    "RND",
     "CAEPlus",
     "CAEPlusConfig",
+    "Counts",
+    "CountsConfig",
+    "E3BConfig",
     "Elliptical",
     "EllipticalConfig",
     "ExplorationConfig",
     "Explorer",
+    "ICMConfig",
     "NoExplorer",
     "NoOptions",
+    "NovelD",
+    "NovelDConfig",
+    "RIDEConfig",
+    "RivalConfig",
     "Setting",
     "explorer_class",
     "make_explorer",
@@ -65,6 +94,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
     explorer: Explorer = cls(options, setting)
+    if cfg.bonus_in == "value" and not explorer.compares_actions:
+        raise UserError(f"explorer {cfg.explorer} cannot compare actions; use bonus_in=reward")
     if explorer.episodic and (cfg.bonus_in == "value" or cfg.recompute):
         option = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
         raise UserError(f"{option} needs a memory that outlives the episode; use --bonus.scope lifelong")

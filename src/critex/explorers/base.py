@@ -44,6 +44,8 @@ class Explorer(nn.Module):
     Config: ClassVar[type] = NoOptions
     episodic: bool = False
     """Its memory ends with the episode, so a bonus cannot be measured again later."""
+    compares_actions: bool = False
+    """It can measure the bonus of every action in a state, which `bonus_in=value` needs."""
 
     def __init__(self) -> None:
         super().__init__()

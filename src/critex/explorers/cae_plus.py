@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.data.tree import Tree, tree_map
+from critex.data.tree import Tree
 from critex.embedding import identity
 from critex.errors import UserError, require_at_least
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
-from critex.explorers.inverse import InverseDynamics, orthogonal
+from critex.explorers.inverse import InverseDynamics, follow, orthogonal
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,3 @@ class CAEPlus(Elliptical):
         )
         loss: Tensor = self.inverse(here, there, batch.action).mean()
         return self.options.loss_coef * loss
-
-
-def follow(rollout: Transition) -> Tree:
-    """The observation after each one in a rollout [T, N], whether or not an episode ended in between."""
-    return tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)

@@ -81,6 +81,7 @@ class Elliptical(Scaled):
         self.config = config
         self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
         self.episodic = config.scope == "episodic"
+        self.compares_actions = form not in ("next_state", "state")
         self.strategy = STRATEGIES[config.strategy]
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from critex.data import Transition
+from critex.data.tree import Tree, tree_map
+
 
 def orthogonal(layer: nn.Linear, gain: float = math.sqrt(2)) -> nn.Linear:
     """The layer with orthogonal weights of that gain and no bias."""
@@ -37,3 +40,8 @@ class InverseDynamics(nn.Module):
             return -out.log_softmax(-1).gather(-1, action.long().reshape(*out.shape[:-1], 1)).squeeze(-1)
         squares = ((action.reshape(out.shape) - out) / self.log_std.exp()).square()
         return (0.5 * squares + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def follow(rollout: Transition) -> Tree:
+    """The observation after each one in a rollout [T, N], whether or not an episode ended in between."""
+    return tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)

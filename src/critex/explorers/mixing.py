@@ -18,7 +18,7 @@ class ExplorationConfig:
     """The exploration part of every algorithm's options."""
 
     explorer: str = "none"
-    """Exploration method: none, cae or cae_plus. Its own options are --bonus.*"""
+    """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld or counts. Its options are --bonus.*"""
     preset: str | None = None
     """Settings to start from: paper or official (the two readings of the method: the paper, its released code), or
     those of a family of environments: minigrid. Flags override it."""

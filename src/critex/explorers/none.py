@@ -13,6 +13,8 @@ from critex.explorers.base import Explorer, Setting
 class NoExplorer(Explorer):
     """β = 0 everywhere."""
 
+    compares_actions = True
+
     def __init__(self, config: object, setting: Setting) -> None:
         super().__init__()
         self._num_actions = setting.embedding.action_dim

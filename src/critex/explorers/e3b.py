@@ -1,0 +1,69 @@
+"""E3B (Henaff et al., 2022): the elliptical bonus over an encoder of its own, trained by inverse dynamics.
+
+β = φ(s)ᵀA⁻¹φ(s), A = λI + Σφφᵀ of this episode;    L = −log p(a | φ(s), φ(s'))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from critex.data import Transition
+from critex.errors import require_at_least
+from critex.explorers.base import Setting
+from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.inverse import InverseDynamics, follow
+from critex.explorers.rival import StateEncoder
+
+
+@dataclass(frozen=True)
+class E3BConfig(EllipticalConfig):
+    """Options of E3B: those of the elliptical bonus, with its authors' values, and of its networks."""
+
+    strategy: str = "ucb_squared"
+    """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
+    scope: Literal["lifelong", "episodic"] = "episodic"
+    """One memory A for good, or one per env that is reset with each episode."""
+    ridge: float = 0.1
+    """λ in A = λI + Σφφᵀ."""
+    zero_first: bool = True
+    """Pay nothing for the first step of an episode (the memory still sees it)."""
+    width: int = 128
+    """Length of its state embedding φ(s)."""
+    hidden: int = 256
+    """Hidden width of the inverse-dynamics network."""
+    cross_episode_ends: bool = False
+    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
+    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, width=1, hidden=1)
+
+
+class E3B(Elliptical):
+    """The elliptical bonus of φ(s); owns the encoder φ and the inverse dynamics that train it."""
+
+    Config = E3BConfig
+
+    def __init__(self, config: E3BConfig, setting: Setting) -> None:
+        encoder = StateEncoder(setting, config.width)
+        own = encoder.embedding(setting, "state")
+        super().__init__(config, replace(setting, embedding=own))
+        self.options, self.encoder = config, encoder
+        self.inverse = InverseDynamics(
+            config.width, own.action_dim, discrete=own.discrete, hidden=config.hidden
+        ).to(own.device)
+
+    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
+        return super()._bonus_rollout(rollout, None)  # the critic's φ is not its own
+
+    def prepare(self, rollout: Transition) -> Transition:
+        return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
+
+    def loss(self, batch: Transition) -> Tensor:
+        """Mean of −log p(a | φ(s), φ(s')); its gradient reaches the encoder and the inverse dynamics."""
+        loss: Tensor = self.inverse(self.encoder(batch.obs), self.encoder(batch.next_obs), batch.action)
+        return loss.mean()

@@ -1,0 +1,53 @@
+"""RND (Burda et al., 2019): what a network has not yet learned to predict of a random one is new.
+
+β = ‖p(s') − t(s')‖₂, t fixed and random, p trained to minimise the mean of the same
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.data.tree import Tree
+from critex.explorers.base import Setting
+from critex.explorers.rival import Rival, RivalConfig, StateEncoder, frozen
+
+
+class Novelty(nn.Module):
+    """n(x) = ‖p(x) − t(x)‖₂, [...], of a predictor p and a target t that stays as it is."""
+
+    def __init__(self, predictor: nn.Module, target: nn.Module) -> None:
+        super().__init__()
+        self.predictor, self.target = predictor, frozen(target)
+
+    def forward(self, x: Tree) -> Tensor:
+        distance: Tensor = (self.predictor(x) - self.target(x)).norm(dim=-1)
+        return distance
+
+
+class RND(Rival):
+    """β = n(s'), the loss is the mean of n(s'); p and t are of one shape, an encoder and a linear layer."""
+
+    Config = RivalConfig
+
+    def __init__(self, config: RivalConfig, setting: Setting) -> None:
+        super().__init__(config)
+        device = setting.embedding.device
+        predictor, target = (
+            nn.Sequential(StateEncoder(setting, config.width), nn.Linear(config.width, config.width))
+            for _ in range(2)
+        )
+        self.novelty = Novelty(predictor, target).to(device)
+
+    def raw(self, steps: Transition) -> Tensor:
+        n: Tensor = self.novelty(steps.next_obs)
+        return n
+
+    def loss(self, batch: Transition) -> Tensor:
+        return self.raw(batch).mean()
+
+    @torch.no_grad()
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        assert next_obs is not None
+        return self._as_of_now(self.novelty(next_obs))

@@ -1,0 +1,153 @@
+"""How often each state was visited, N(s): per env and cleared with its episode, or once for good."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.data.tree import Tree, tree_map
+from critex.errors import UserError
+from critex.explorers.base import Setting
+from critex.networks.encoder import is_image
+
+Key = Literal["auto", "position", "image", "obs"]
+Of = Literal["next_state", "state_action"]
+Keys = NDArray[np.int64]
+GOLDEN = np.int64(-7046029254386353131)  # 2⁶⁴ over the golden ratio: keeps (s, 0), (s, 1), … apart
+
+
+class Tally(nn.Module):
+    """N of states, or of states with actions, that have the same key; the current visit is counted.
+
+    - position: info["position"] of s', where the env gives one;
+    - image: the images of the observation;
+    - obs: the whole observation, as the agent sees it;
+    - auto: position where the env gives one, else obs.
+
+    The first state of an episode is visited, too. Rows count in time order, at one time in env order; an episodic
+    tally has a table per env, a lifelong one is shared. Keys are 64-bit hashes.
+    """
+
+    def __init__(self, key: Key, setting: Setting, *, episodic: bool, of: Of = "next_state") -> None:
+        super().__init__()
+        if setting.observation_space is None:
+            raise ValueError("counting states needs the observation space in the setting")
+        self.space, self.num_actions = setting.observation_space, setting.embedding.action_dim
+        self.key, self.of, self.episodic = key, of, episodic
+        self.tables: list[dict[int, int]] = [{} for _ in range(setting.num_envs if episodic else 1)]
+        if key == "image" and not _parts(self.space, self.space, images=True):
+            raise UserError("key=image needs an image in the observation; use key=obs or key=position")
+        if of == "state_action":
+            if not setting.embedding.discrete:
+                raise UserError("of=state_action needs discrete actions; use of=next_state")
+            if key == "position":
+                raise UserError("of=state_action counts in s, and positions are those of s'; use key=obs")
+            if key == "auto":
+                self.key = "obs"
+
+    def visit(self, steps: Transition) -> Tensor:
+        """N of transitions [N] or [T, N] with this visit; they are in the tables now."""
+        starts = steps.episode_start.cpu()
+        if self.episodic and starts.shape[-1] != len(self.tables):
+            raise ValueError(f"{starts.shape[-1]} rows for {len(self.tables)} envs")
+        firsts = iter(self._first_keys(steps, starts).tolist())
+        counts = []
+        keys = self._step_keys(steps).ravel().tolist()
+        for i, (key, start) in enumerate(zip(keys, starts.flatten().tolist(), strict=True)):
+            table = self.tables[i % len(self.tables)]
+            if start:
+                if self.episodic:
+                    table.clear()
+                if (first := next(firsts, None)) is not None:
+                    table[first] = table.get(first, 0) + 1
+            table[key] = count = table.get(key, 0) + 1
+            counts.append(count)
+        return torch.tensor(counts, device=steps.reward.device).view(steps.reward.shape)
+
+    def count(self, keys: Keys) -> Tensor:
+        """N of keys [...] so far; nothing changes."""
+        (table,) = self.tables
+        return torch.tensor([table.get(key, 0) for key in keys.ravel().tolist()]).view(keys.shape)
+
+    def keys(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Keys:
+        """The keys of transitions [...], where no position is needed."""
+        if self.of == "state_action":
+            return _with_action(self._hash(obs), action.numpy(force=True))
+        if self.key in ("auto", "position"):
+            raise UserError("positions are not in a replay, so they cannot be counted again; use key=obs")
+        if next_obs is None:
+            raise ValueError("counts of s' need next_obs")
+        return self._hash(next_obs)
+
+    def action_keys(self, obs: Tree) -> Keys:
+        """The keys of every action in states [...], [..., A]."""
+        return _with_action(self._hash(obs)[..., None], np.arange(self.num_actions))
+
+    def _step_keys(self, steps: Transition) -> Keys:
+        """The keys of s', or of (s, a)."""
+        if self.of == "next_state":
+            position = steps.info.get("position")
+            if self.key == "auto":
+                self.key = "obs" if position is None else "position"
+            if self.key == "position":
+                if position is None:
+                    raise UserError("key=position needs an env that gives info['position']; use key=obs")
+                return hashes((position, 1))
+        return self.keys(steps.obs, steps.action, steps.next_obs)
+
+    def _first_keys(self, steps: Transition, starts: Tensor) -> Keys:
+        """The keys of s where an episode starts; none where the actions count, or the position of s is unknown."""
+        none = np.empty(0, np.int64)
+        if self.of == "state_action" or not starts.any():
+            return none
+        if self.key == "position" or (self.key == "auto" and "position" in steps.info):
+            before = steps.info.get("position_before")
+            return none if before is None else hashes((before[starts], 1))
+        return self._hash(tree_map(lambda x: x[starts], steps.obs))
+
+    def _hash(self, obs: Tree) -> Keys:
+        """The keys of observations [...]."""
+        return hashes(*_parts(self.space, obs, images=self.key == "image"))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        def columns(table: dict[int, int]) -> list[Tensor]:
+            return [torch.tensor(list(column), dtype=torch.int64) for column in (table, table.values())]
+
+        return {"key": self.key, "tables": [columns(table) for table in self.tables]}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.key = state["key"]
+        self.tables = [dict(zip(*(c.tolist() for c in columns), strict=True)) for columns in state["tables"]]
+
+
+def hashes(*parts: tuple[Tensor, int]) -> Keys:
+    """A 64-bit hash of every row, [...]; a part of the rows is a tensor [..., *shape] and the length of its shape."""
+    first, ndim = parts[0]
+    batch = first.shape[: first.ndim - ndim]
+    rows = np.concatenate([_bytes(part, batch.numel()) for part, _ in parts], axis=1)
+    digests = b"".join(blake2b(row, digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, np.int64).reshape(batch)
+
+
+def _bytes(part: Tensor, rows: int) -> NDArray[np.uint8]:
+    array = part.numpy(force=True).reshape(rows, -1)
+    array = array + 0.0 if part.is_floating_point() else np.ascontiguousarray(array)  # −0 is 0
+    return array.view(np.uint8)
+
+
+def _parts(space: gym.Space[Any], obs: Any, *, images: bool) -> list[tuple[Any, int]]:
+    """The leaves of an observation, or its images alone, each with the number of its own dimensions."""
+    if isinstance(space, gym.spaces.Dict):
+        return [part for key, child in space.items() for part in _parts(child, obs[key], images=images)]
+    return [(obs, len(space.shape or ()))] if is_image(space) or not images else []
+
+
+def _with_action(keys: Keys, action: NDArray[np.int64]) -> Keys:
+    return keys + (action.astype(np.int64) + 1) * GOLDEN
