@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
-from critex.report import write_report
+from critex.report import write_report, write_suite_report
+from critex.report.cells import load_cells, scores
+from critex.report.tables import Grid
+
+from .conftest import write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -27,10 +31,12 @@ FRAME = """<!doctype html><iframe src="probe.html" style="width: {width}px; heig
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser found; looked for {', '.join(BROWSERS)}")
 
 
-def browse(index: Path, width: int, *flags: str) -> dict[str, Any]:
-    """Open the report in a frame of this width; what `probe.js` saw there, and what the console said."""
+def browse(index: Path, width: int, *flags: str, probe: str = "report") -> dict[str, Any]:
+    """Open the page in a frame of this width; what the probe saw there, and what the console said."""
     page = index.read_text()
-    probe = (Path(__file__).parent / "probe.js").read_text()
+    probe = "".join(
+        (Path(__file__).parent / f"{part}.js").read_text() for part in (f"probe_{probe}", "probe")
+    )
     assert page.count("<head>") == 1
     (index.parent / "probe.html").write_text(page.replace("<head>", f"<head><script>{probe}</script>"))
     frame = index.parent / "frame.html"
@@ -94,3 +100,60 @@ def test_dark_where_the_system_is(index: Path) -> None:
     light, dark = browse(index, 800), browse(index, 800, "--blink-settings=preferredColorScheme=0")
     assert light["page"]["background"] == "rgb(244, 245, 247)"
     assert dark["page"]["background"] == "rgb(17, 19, 22)"
+
+
+# The view of a suite --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def suite_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks, two algorithms with and without CAE; one of the four pairs was not run."""
+    root = tmp_path_factory.mktemp("suite")
+    cells = tuple((t, m) for t in ("Swimmer-v4", "Hopper-v4") for m in ("sac", "sac+cae", "td3", "td3+cae"))
+    for t, (task, method) in enumerate(cells[:6]):
+        for seed in (1, 2):
+            algorithm, _, explorer = method.partition("+")
+            where = root / task / method / f"seed-{seed}"
+            returns = [t + seed + e for e in range(20)]
+            options = {"algorithm": algorithm, "explorer": explorer or "none", "env": task, "seed": seed}
+            write_run(where, returns, finish=(t, seed) != (5, 2), **options)
+    problems: list[str] = []
+    found = load_cells(root, cells, problems)
+    grid = Grid(
+        "A suite <b>",
+        cells,
+        {"sac+cae": "sac", "td3+cae": "td3"},
+        dict.fromkeys(cells, (10.0, 2.5)),
+        5,
+        scores(found, "episodes", problems),
+        budget=0.5,
+    )
+    return write_suite_report(grid, found, "return", problems, tmp_path_factory.mktemp("suite-report")).index
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_the_view_of_a_suite_works(suite_index: Path, width: int) -> None:
+    seen = browse(suite_index, width, probe="suite")
+    assert seen["errors"] == []
+    assert seen["console"] == []
+    assert seen["page"]["width"] == width
+    assert max(seen["page"]["scroll"], seen["page"]["scrollAfter"]) <= width
+    assert seen["headings"][:3] == ["H1", "H2", "H2"]  # the page, what is not finished, the suite
+    assert seen["unreachable"] == 0
+    assert seen["nameless"] == []
+
+    assert seen["groups"] == ["Swimmer-v4", "Hopper-v4"]
+    assert seen["rows"] == 8
+    assert seen["row"] == ["sac", "11.00 ± 0.71 (n=2)", "10 ± 2.5 (n=5)", "+1", "", ""]
+    assert seen["empty"] == ["td3", "", "10 ± 2.5 (n=5)", "", "", ""]
+    assert any("Budget 0.5" in note for note in seen["notes"])
+    assert seen["panels"] == [["Swimmer-v4, sac", 2], ["Swimmer-v4, td3", 2], ["Hopper-v4, sac", 2]]
+    assert seen["focus"]
+    assert seen["home"][0].startswith("step 10; sac 1.5 ± 0.707 (n=2); sac+cae 2.5")
+    assert seen["home"][1] == "sac 1.5 ± 0.707 (n=2)"
+    assert seen["end"].startswith("step 200; sac 20.5")
+    assert seen["cards"] == ["sac", "sac+cae", "td3", "td3+cae"]
+    assert seen["clock"] == 6
+    assert seen["links"] == 12
+    assert seen["unfinished"] == ["Hopper-v4, sac+cae, seed 2, not finished"]
+    assert seen["columns"] == (1 if width < 500 else 3)

@@ -76,7 +76,8 @@ def curve_figures(methods: Sequence[Method]) -> list[CurveFigure]:
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
             curves = {i: aggregate(each, grid) for i, each in series.items()}
-            figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, _decades(curves) > 2))
+            log = key.startswith("bonus") and _decades(curves) > 2  # a return has no natural zero
+            figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
     return figures
 
 
