@@ -9,7 +9,7 @@ from typing import Any
 from critex.algorithms.families import family_settings, family_table, require_family
 from critex.algorithms.paper import added_networks, paper_settings
 from critex.errors import UserError, unknown
-from critex.explorers import ALGORITHM_PRESETS, explorer_class, preset_options
+from critex.explorers import explorer_class, explorer_preset
 from critex.run import from_dict
 
 ALGORITHMS = ("dqn", "dsac", "ppo", "sac", "td3")
@@ -37,12 +37,10 @@ def default_config(
     if preset is not None and preset in family_table():
         require_family(preset, env)
     elif preset is not None:
-        about_bonus = preset_options(options, preset) | (
-            added_networks(env) if explorer == "cae_plus" else {}
-        )
-        said |= ALGORITHM_PRESETS[preset]
-        if preset == "paper":
-            said |= paper_settings(name, env)
+        about_bonus, about = explorer_preset(explorer, preset)
+        if explorer == "cae_plus":
+            about_bonus |= added_networks(env)
+        said |= (paper_settings(name, env) if preset == "paper" else {}) | about
     return config(explorer=explorer, preset=preset, bonus=options(**about_bonus), **said)
 
 

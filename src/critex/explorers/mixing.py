@@ -18,7 +18,8 @@ class ExplorationConfig:
     """The exploration part of every algorithm's options."""
 
     explorer: str = "none"
-    """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld or counts. Its options are --bonus.*"""
+    """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld or counts, or two
+    of them, as in e3b*noveld or rnd+counts. Its own options are --bonus.*"""
     preset: str | None = None
     """Settings to start from: paper or official (the two readings of the method: the paper, its released code), or
     those of a family of environments: minigrid. Flags override it."""

@@ -40,10 +40,26 @@ ALGORITHM_PRESETS: dict[str, dict[str, Any]] = {
     "official": {"reward_clip": 1.0},
 }
 
+# The rivals in the comparison of E3B's authors, whose numbers the paper takes: α, and what their code does that our
+# defaults do not. The two readings above are about CAE.
+RIVALS: dict[str, dict[str, Any]] = {
+    "e3b": {
+        "alpha": 1.0,
+        "official": {"scaling": "batch", "count_rows": True, "cross_episode_ends": True},
+    },
+    "noveld": {"alpha": 1.0, "official": {"scaling": "batch", "count_rows": True}},
+    "rnd": {"alpha": 0.001},
+    "icm": {"alpha": 0.1, "official": {"cross_episode_ends": True}},
+    "ride": {"alpha": 0.1, "official": {"cross_episode_ends": True}},
+    "counts": {},
+}
 
-def preset_options(config: type[Any], preset: str) -> dict[str, Any]:
-    """What a preset says about the fields that `config` has."""
+
+def preset_options(config: type[Any], preset: str, explorer: str = "cae") -> dict[str, Any]:
+    """What a preset says about the options `config` of an explorer."""
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
+    if explorer in RIVALS:
+        return dict(RIVALS[explorer].get(preset, {}))
     known = {field.name for field in fields(config)}
     return {name: value for name, value in PRESETS[preset].items() if name in known}

@@ -1,0 +1,102 @@
+"""Two explorers as one: `e3b*noveld` pays the product of their bonuses, `rnd+counts` the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from critex.data import Replay, Transition
+from critex.data.tree import Tree
+from critex.errors import UserError
+from critex.explorers.base import Explorer, Setting
+from critex.explorers.scaling import Scaled, ScalingConfig
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class CombinationConfig(ScalingConfig):
+    """Options of a combination: those of its parts are `first` and `second`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = self.parts()
+        if any(getattr(part, "scaling", None) == "batch" for part in parts):
+            raise UserError(
+                "scaling=batch is for the combination, not for its parts; use --bonus.scaling batch and "
+                "--bonus.first.scaling none --bonus.second.scaling none"
+            )
+        if len({getattr(part, "cross_episode_ends", None) for part in parts} - {None}) > 1:
+            raise UserError("cross_episode_ends must be the same for both parts of a combination")
+
+    def parts(self) -> list[Any]:
+        """The options of both explorers."""
+        return [getattr(self, name) for name in ("first", "second") if hasattr(self, name)]
+
+
+class Combination(Scaled):
+    """β = β₁·β₂ or β₁ + β₂ of the scaled bonuses of two explorers, which may be scaled once more as a whole."""
+
+    Config: ClassVar[type] = CombinationConfig
+    symbol: ClassVar[str]
+    explorers: ClassVar[tuple[type[Any], type[Any]]]
+
+    def __init__(self, config: Any, setting: Setting) -> None:
+        super().__init__(config)
+        first, second = self.explorers
+        self.first: Explorer = first(config.first, setting)
+        self.second: Explorer = second(config.second, setting)
+        self._both = (self.first, self.second)
+        self.episodic = any(part.episodic for part in self._both)
+        self.compares_actions = all(part.compares_actions for part in self._both)
+
+    def _join(self, *parts: Pair) -> Pair:
+        """(raw, scaled) of the parts as one, before the scaling of the whole."""
+        (raw1, scaled1), (raw2, scaled2) = parts
+        if self.symbol == "*":
+            return raw1 * raw2, scaled1 * scaled2
+        return raw1 + raw2, scaled1 + scaled2
+
+    def _bonus(self, step: Transition) -> Pair:
+        raw, joined = self._join(*(part._bonus(step) for part in self._both))
+        return raw, self._take_in(joined)[1]
+
+    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> Pair:
+        raw, joined = self._join(*(part._bonus_rollout(rollout, phi) for part in self._both))
+        return raw, self._take_in(joined)[1]
+
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> Pair:
+        raw, joined = self._join(*(part.measure(obs, action, next_obs) for part in self._both))
+        return raw, self._as_of_now(joined)[1]
+
+    def measure_actions(self, obs: Tree) -> Pair:
+        raw, joined = self._join(*(part.measure_actions(obs) for part in self._both))
+        return raw, self._as_of_now(joined)[1]
+
+    def prepare(self, rollout: Transition) -> Transition:
+        return self.second.prepare(self.first.prepare(rollout))
+
+    def loss(self, batch: Transition) -> Tensor:
+        return self.first.loss(batch) + self.second.loss(batch)
+
+    def refresh(self, replay: Replay) -> None:
+        for part in self._both:
+            part.refresh(replay)
+
+    def metrics(self) -> dict[str, float]:
+        parts = {"first": self.first, "second": self.second}
+        own = {f"{which}_{name}": x for which, part in parts.items() for name, x in part.metrics().items()}
+        return super().metrics() | own
+
+
+def combination(symbol: str, first: type[Any], second: type[Any]) -> type[Combination]:
+    """The class of the product (*) or the sum (+) of two explorers, with options `first` and `second`."""
+    parts = [
+        (name, part.Config, field(default_factory=part.Config))
+        for name, part in (("first", first), ("second", second))
+    ]
+    config = make_dataclass("CombinationConfig", parts, bases=(CombinationConfig,), frozen=True)
+    body = {"Config": config, "symbol": symbol, "explorers": (first, second)}
+    return type(f"{first.__name__}{symbol}{second.__name__}", (Combination,), body)
