@@ -196,18 +196,35 @@ def doctor(args: list[str]) -> None:
 
 def report(args: list[str]) -> None:
     """Compare runs on one page: critex report DIR DIR … --out report."""
+    from critex.tables import is_suite, report_suite, show
 
     def options(runs: tuple[Path, ...], /, out: Path = Path("report")) -> tuple[tuple[Path, ...], Path]:
         """Write one self-contained page with learning curves, final scores, costs and configs of these runs.
 
         Args:
-            runs: directories of runs; those that differ only in the seed are one method
+            runs: directories of runs, those that differ only in the seed being one method; or that of a suite
             out: directory of the report; its index.html is the page
         """
         return runs, out
 
     runs, out = parse(options, f"{PROG} report", args)
-    _report(runs, out)
+    if not any(map(is_suite, runs)):
+        _report(runs, out)
+    elif len(runs) > 1:
+        raise UserError("a suite has a report of its own; give its directory alone")
+    else:
+        result, grid = report_suite(runs[0], out)
+        for problem in result.problems:
+            print(problem, file=sys.stderr)
+        show(grid)
+        print(f"report: {result.index}")
+
+
+def table(args: list[str]) -> None:
+    """Our scores beside the paper's: critex table NAME --runs DIR."""
+    from critex.tables import command
+
+    command(args, f"{PROG} table", parse)
 
 
 def _report(runs: Sequence[Path], out: Path) -> None:
@@ -225,7 +242,6 @@ def _report(runs: Sequence[Path], out: Path) -> None:
 def demo(args: list[str]) -> None:
     """See exploration happen: DQN with and without CAE on DeepSea, and a report."""
     from critex.demo import demo_jobs
-    from critex.run import Interrupted
     from critex.suite import launch
 
     def options(out: Path = Path("demo"), seeds: int = 3, jobs: int = 2) -> tuple[Path, int, int]:
@@ -242,13 +258,17 @@ def demo(args: list[str]) -> None:
     if seeds < 1 or parallel < 1:
         raise UserError("--seeds and --jobs must be at least 1")
     runs = demo_jobs(out, range(1, seeds + 1))
-    try:
-        failures = launch(runs, parallel, "demo")
-    except KeyboardInterrupt:
-        raise Interrupted("stopped; the same command goes on from here") from None
+    failures = launch(runs, parallel, "demo")
     if failures:
         raise UserError("; ".join(map(str, failures)))
     _report([job.out for job in runs], out / "report")
+
+
+def suite(args: list[str]) -> None:
+    """Run all that a table of the paper needs: critex suite list | show NAME | run NAME --out DIR."""
+    from critex.suite.command import main as command
+
+    command(args, f"{PROG} suite", parse)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -256,6 +276,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "resume": resume,
     "eval": evaluate,
     "report": report,
+    "suite": suite,
+    "table": table,
     "demo": demo,
     "doctor": doctor,
 }

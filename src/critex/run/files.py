@@ -103,3 +103,20 @@ class Lock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a living process holds the lock of this run directory."""
+    try:
+        import fcntl
+
+        fd = os.open(directory / LOCK, os.O_RDWR)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -54,7 +54,7 @@ class Lines:
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
         """Print a line when it is time for one."""
-        eta = _clock((self._total - step) / sps) if sps > 0 else "?"
+        eta = clock((self._total - step) / sps) if sps > 0 else "?"
         self._last = (
             f"{self._name}: step {step:,} of {self._total:,} · {sps:,.0f} steps/s"
             f" · return {_number(mean_return)} (last {EPISODES} episodes) · bonus {_number(bonus)} · ETA {eta}"
@@ -96,7 +96,7 @@ class Bar:
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
         """Draw the bar anew."""
-        eta = _clock((self._total - step) / sps) if sps > 0 else "?"
+        eta = clock((self._total - step) / sps) if sps > 0 else "?"
         shown: Any = {"sps": sps, "ret": _number(mean_return), "bonus": _number(bonus), "eta": eta}
         self._progress.update(self._task, completed=step, **shown)
         self._progress.refresh()
@@ -111,7 +111,7 @@ def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4g}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """90 → 1:30, 3700 → 1:01:40."""
     minutes, s = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,190 +1,155 @@
-"""Run jobs side by side in single-threaded processes: finished ones are skipped, interrupted ones go on.
-
-Two single-threaded processes are faster than one with two threads, so seeds run beside each other.
-"""
+"""Run jobs side by side: finished ones are skipped, interrupted ones go on, failed ones get a second try."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
+from critex.errors import UserError
 from critex.run.files import disk_errors
+from critex.run.interrupt import Interrupted, StopSignals
+from critex.suite.display import display
+from critex.suite.jobs import Failure, Job
+from critex.suite.ledger import Ledger
+from critex.suite.places import Here, Place, Worker
 
 PAUSE = 0.5  # seconds between two looks at the jobs
+TRIES = 2
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run: `critex train …` into `out`."""
+def launch(
+    jobs: Sequence[Job],
+    parallel: int = 2,
+    title: str = "runs",
+    place: Place | None = None,
+    ledger: Path | None = None,
+) -> list[Failure]:
+    """Run every job that is not finished, `parallel` at a time; what failed twice is returned, the rest is done.
 
-    label: str
-    out: Path
-    train: tuple[str, ...]
-    """Arguments of `critex train`, without --out."""
-    steps: int
-
-    @property
-    def finished(self) -> bool:
-        return (self.out / "card.json").exists()
-
-    @property
-    def log(self) -> Path:
-        return self.out.with_name(self.out.name + ".log")
-
-    def command(self) -> list[str]:
-        begun = (self.out / "config.toml").exists()
-        action = (
-            ["resume", str(self.out)]
-            if begun
-            else ["train", *self.train, "--no-progress", "--out", str(self.out)]
-        )
-        return [sys.executable, "-m", "critex.cli", *action]
-
-    def progress(self) -> tuple[int, float | None]:
-        """(step, the last extrinsic return), as far as the metrics tell."""
-        step, last = 0, None
-        for line in _tail(self.out / "metrics.jsonl"):
-            step, last = line.get("step", step), line["return"] if line.get("kind") == "episode" else last
-        return step, last
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A job that ended in an error."""
-
-    job: Job
-    code: int
-
-    def __str__(self) -> str:
-        lines = self.job.log.read_text(errors="replace").strip().splitlines() if self.job.log.exists() else []
-        last = lines[-1] if lines else "no output"
-        return f"{self.job.label} failed with exit code {self.code}: {last} (all of it: {self.job.log})"
-
-
-def launch(jobs: Sequence[Job], parallel: int = 2, title: str = "runs") -> list[Failure]:
-    """Run every job that is not finished, `parallel` at a time; what failed is returned, the rest is done.
-
-    Ctrl-C reaches the runs too: each writes a checkpoint, and the same call later goes on from there. Runs that
-    outlive a killed launcher go on by themselves; one that is finished in the end has not failed.
+    With a directory as `ledger`, its ledger.jsonl says what ran where. Ctrl-C and SIGTERM ask every run to write a
+    checkpoint and end, and are then raised as `Interrupted`; the same call later goes on from there. The runs of a
+    launcher that was killed go on by themselves: they are waited for, not begun twice.
     """
-    waiting = [job for job in jobs if not job.finished]
-    running: dict[Job, subprocess.Popen[bytes]] = {}
-    failures: list[Failure] = []
-    with _display(title, jobs) as show:
-        try:
-            while waiting or running:
-                while waiting and len(running) < parallel:
-                    job = waiting.pop(0)
-                    running[job] = _start(job)
-                for job, process in list(running.items()):
-                    if process.poll() is not None:
-                        del running[job]
-                        if process.returncode:
-                            failures.append(Failure(job, process.returncode))
-                show(running, failures)
-                if running:
-                    time.sleep(PAUSE)
-        finally:
-            for process in running.values():
-                process.wait()
-    return [failure for failure in failures if not failure.job.finished]
-
-
-def _start(job: Job) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with disk_errors(job.out.parent):
-        job.out.parent.mkdir(parents=True, exist_ok=True)
-        log = job.log.open("ab")
-    with log:
-        return subprocess.Popen(job.command(), stdout=log, stderr=log, env=environment)
-
-
-def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
-    """The whole lines within the last bytes of a JSON-lines file that is being written."""
+    launcher = Launcher(jobs, parallel, place or Here(), Ledger(ledger))
+    signals = StopSignals()
+    signals.catch()
     try:
-        with path.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return
-    for line in lines:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue  # cut at the beginning, or not written to its end yet
+        with display(title, jobs, parallel) as show:
+            try:
+                while launcher.look() and not signals.caught:
+                    show(launcher.states)
+                    time.sleep(PAUSE)
+            finally:
+                launcher.stop()
+            show(launcher.states)
+    finally:
+        signals.release()
+    if signals.caught:
+        raise Interrupted("stopped; the same command goes on from here", signals.caught)
+    return launcher.failures
 
 
-class Show(Protocol):
-    """Tells the person at the terminal where the jobs stand."""
+class Launcher:
+    """Which jobs wait, run and have ended."""
 
-    def __call__(self, running: dict[Job, Any], failures: list[Failure]) -> None:
-        """Show where the jobs stand."""
+    def __init__(self, jobs: Sequence[Job], parallel: int, place: Place, ledger: Ledger) -> None:
+        self._parallel, self._place, self._ledger = parallel, place, ledger
+        self._waiting = deque(job for job in jobs if not job.finished)
+        self._elsewhere: list[Job] = []  # some other process works on them
+        self._running: dict[Job, Worker] = {}
+        self._noted: set[Job] = set()  # of the running ones, those whose beginning is in the ledger
+        self._tries: Counter[Job] = Counter()
+        self._failed: dict[Job, Failure] = {}
+        self._finished = [job for job in jobs if job.finished]
+        self._stopping = False
+        for job in jobs:
+            ledger.close_abandoned(job)
 
-
-@contextmanager
-def _display(title: str, jobs: Sequence[Job]) -> Iterator[Show]:
-    """A live bar per job on a terminal; elsewhere a line per change and now and then."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console()
-    if not console.is_terminal:
-        yield _Plain(title, jobs)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-    )
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        bars = {
-            job: progress.add_task(job.label, total=job.steps, state="waits", start=False) for job in jobs
+    @property
+    def states(self) -> dict[Job, str]:
+        """A word for each job."""
+        states = dict.fromkeys(self._finished, "finished") | dict.fromkeys(self._failed, "failed")
+        states |= {
+            job: "waits" if job not in self._tries else "waits for its second try" for job in self._waiting
         }
+        states |= dict.fromkeys(self._elsewhere, "runs already")
+        return states | {job: "runs" if job in self._noted else "waits for a place" for job in self._running}
 
-        def show(running: dict[Job, Any], failures: list[Failure]) -> None:
-            failed = {failure.job for failure in failures}
-            for job, bar in bars.items():
-                step, last = job.progress()
-                if job in failed:
-                    state = "failed"
-                elif job.finished:
-                    state, step = "finished", job.steps
-                elif job in running:
-                    state = "runs" if last is None else f"return {last:.3g}"
-                    progress.start_task(bar)
-                else:
-                    state = "waits"
-                progress.update(bar, completed=step, state=state)
+    @property
+    def failures(self) -> list[Failure]:
+        """The jobs that failed as often as they were tried."""
+        return list(self._failed.values())
 
-        yield show
+    def look(self) -> bool:
+        """Take note of what ended, start what can start; whether anything is left to wait for."""
+        self._collect()
+        for job in [job for job in self._elsewhere if not job.in_use]:
+            self._elsewhere.remove(job)
+            self._waiting.append(job)
+        while self._waiting and len(self._running) + self._neighbours < self._parallel:
+            job = self._waiting.popleft()
+            if job.in_use:
+                self._elsewhere.append(job)
+                continue
+            self._ledger.close_abandoned(job)
+            if job.finished:
+                self._finished.append(job)
+            else:
+                self._start(job)
+        return bool(self._waiting or self._running or self._elsewhere)
 
+    def stop(self) -> None:
+        """Ask what runs to write a checkpoint and end, and wait for it; Ctrl-C meanwhile: without a checkpoint."""
+        self._stopping = True
+        while self._running:
+            try:
+                for worker in self._running.values():
+                    worker.stop()
+                while self._running:
+                    self._collect()
+                    time.sleep(PAUSE / 5)
+            except KeyboardInterrupt:
+                continue
 
-class _Plain:
-    """Lines for a log file: what began to run and what ended, and every 20 seconds where all stand."""
+    @property
+    def _neighbours(self) -> int:
+        """How many of the runs elsewhere are on this machine, left over from a launcher that was killed."""
+        return sum(self._ledger.host(job) in (None, socket.gethostname()) for job in self._elsewhere)
 
-    def __init__(self, title: str, jobs: Sequence[Job]) -> None:
-        self._title, self._jobs = title, jobs
-        self._finished: set[Job] = set()
-        self._next = time.monotonic() + 20
+    def _start(self, job: Job) -> None:
+        self._tries[job] += 1
+        try:
+            with disk_errors(job.out.parent):
+                job.out.parent.mkdir(parents=True, exist_ok=True)
+            self._running[job] = self._place.start(job)
+        except UserError as error:
+            self._fail(job, Failure(job, 2, (str(error),)))
 
-    def __call__(self, running: dict[Job, Any], failures: list[Failure]) -> None:
-        for job in self._jobs:
-            if job.finished and job not in self._finished:
-                self._finished.add(job)
-                print(
-                    f"{self._title}: {job.label} finished ({len(self._finished)} of {len(self._jobs)})",
-                    flush=True,
-                )
-        if running and time.monotonic() >= self._next:
-            self._next = time.monotonic() + 20
-            states = (f"{job.label} {100 * job.progress()[0] / job.steps:.0f}%" for job in running)
-            print(f"{self._title}: {', '.join(states)}", flush=True)
+    def _collect(self) -> None:
+        for job, worker in list(self._running.items()):
+            if job not in self._noted and (began := worker.began()):
+                self._noted.add(job)
+                self._ledger.began(job, began)
+            code = worker.poll()
+            if code is None:
+                continue
+            del self._running[job]
+            self._noted.discard(job)
+            if code == 0:
+                self._finished.append(job)
+                self._ledger.ended(job, "finished")
+            elif self._stopping:
+                self._waiting.append(job)
+                self._ledger.ended(job, "stopped")
+            else:
+                self._fail(job, Failure(job, code, tuple(job.log_tail())))
+
+    def _fail(self, job: Job, failure: Failure) -> None:
+        self._ledger.ended(job, "failed", failure)
+        if self._tries[job] < TRIES:
+            self._waiting.append(job)
+        else:
+            self._failed[job] = failure

@@ -1,0 +1,74 @@
+"""suite.toml: which suite a directory of runs belongs to, and with which budget."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tomli_w
+
+from critex.errors import UserError
+from critex.run.config import from_dict
+from critex.run.files import TEMPORARY, atomic_write, disk_errors
+from critex.suite.suite import Suite
+from critex.suite.suites import SUITES
+
+MANIFEST = "suite.toml"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What all runs of a directory have in common."""
+
+    suite: str
+    version: int
+    budget: float
+    """Every run has so many times the steps of the suite."""
+
+
+def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
+    """The manifest of a directory of runs.
+
+    A `UserError` says why where there is none, it is broken, its suite is unknown or, if given, not `suite`, or its
+    version is not the one that this critex has.
+    """
+    path = directory / MANIFEST
+    try:
+        found = from_dict(Manifest, tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        why = f"it has no {MANIFEST}" if directory.is_dir() else "it does not exist"
+        raise UserError(
+            f"{directory} is no directory of a suite's runs: {why}; "
+            f"make one with: critex suite run NAME --out {directory}"
+        ) from None
+    except (OSError, ValueError) as error:  # UserError, and what is no TOML, are ValueErrors
+        raise UserError(f"cannot read {path}: {error}") from error
+    if found.suite not in SUITES:
+        raise UserError(f"{path} names the suite {found.suite!r}, which this critex does not have")
+    known = SUITES[found.suite]
+    if suite and suite.name != found.suite:
+        raise UserError(f"{directory} holds runs of the suite {found.suite}, not of {suite.name}")
+    if found.version != known.version:
+        raise UserError(
+            f"{directory} holds runs of version {found.version} of {found.suite}, and this critex has version "
+            f"{known.version}, whose runs cannot be compared with them; choose another directory"
+        )
+    return found
+
+
+def claim(directory: Path, suite: Suite, budget: float) -> None:
+    """Make `directory` that of this suite and budget; a `UserError` where it is another's."""
+    with disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not (directory / MANIFEST).exists():
+            if any(path.suffix != TEMPORARY for path in directory.iterdir()):
+                raise UserError(f"{directory} holds other files, and no {MANIFEST}; choose another --out")
+            wanted = Manifest(suite.name, suite.version, budget)
+            atomic_write(directory / MANIFEST, tomli_w.dumps(asdict(wanted)).encode())
+    found = read_manifest(directory, suite)
+    if found.budget != budget:
+        raise UserError(
+            f"{directory} holds runs with --budget {found.budget:g}, which cannot be mixed with {budget:g}; "
+            "say the same or choose another --out"
+        )
