@@ -101,7 +101,8 @@ def test_final_observations_are_the_true_ones(truncate: bool) -> None:
     assert [(t.truncated if truncate else t.terminated)[1].item() for t, _ in seen] == ended
     assert [t.episode_start[0].item() for t, _ in seen] == [True, False, True, False, False]
     assert [t.info["position"].tolist() for t, _ in seen][:2] == [[[1], [1]], [[2], [2]]]
-    assert all(list(t.info) == ["position"] for t, _ in seen)
+    assert all(list(t.info) == ["position", "start_position"] for t, _ in seen)
+    assert all(not t.info["start_position"].any() for t, _ in seen)
 
 
 def test_only_finished_envs_are_reset() -> None:

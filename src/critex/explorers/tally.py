@@ -108,8 +108,8 @@ class Tally(nn.Module):
         if self.of == "state_action" or not starts.any():
             return none
         if self.key == "position" or (self.key == "auto" and "position" in steps.info):
-            before = steps.info.get("position_before")
-            return none if before is None else hashes((before[starts], 1))
+            begun = steps.info.get("start_position")
+            return none if begun is None else hashes((begun[starts], 1))
         return self._hash(tree_map(lambda x: x[starts], steps.obs))
 
     def _hash(self, obs: Tree) -> Keys:
