@@ -1,0 +1,75 @@
+"""The raw learning curves of a suite's runs as one small file, to be kept beside the code.
+
+    python benchmarks/curves.py runs/minigrid results/minigrid
+
+Writes curves.csv: for each run one line per step at which episodes were reported, with their number and the mean of
+their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
+episodes), its seconds and its α.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from critex.report.runs import RunData, load_run
+from critex.report.stats import final_score
+
+COLUMNS = ("task", "method", "seed", "step", "episodes", "return")
+
+
+def curve(run: RunData) -> list[tuple[int, int, float]]:
+    """(step, number of episodes, mean return) for each step at which the run reported episodes."""
+    pairs = zip(*run.series["return"], strict=True)
+    groups = [(int(step), [r for _, r in group]) for step, group in groupby(pairs, key=lambda pair: pair[0])]
+    return [(step, len(returns), sum(returns) / len(returns)) for step, returns in groups]
+
+
+def main() -> None:
+    """Read the runs, write the two files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, help="directory of a suite: TASK/METHOD/seed-N inside")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    problems: list[str] = []
+    curves: list[tuple[Any, ...]] = []
+    totals: list[dict[str, Any]] = []
+    for path in sorted(args.runs.glob("*/*/seed-*")):
+        task, method = path.parts[-3:-1]
+        run = load_run(path, problems)
+        rows = curve(run)
+        curves += [(task, method, run.seed, step, n, f"{mean:.5g}") for step, n, mean in rows]
+        totals.append(
+            {
+                "task": task,
+                "method": method,
+                "seed": run.seed,
+                "steps": rows[-1][0],
+                "episodes": sum(n for _, n, _ in rows),
+                "final_score": f"{final_score(run.returns):.5g}",
+                "seconds": round(run.card.get("seconds", 0)),
+                "alpha": run.config.get("alpha"),
+                "finished": bool(run.card),
+            }
+        )
+    for problem in problems:
+        print(problem)
+    if not totals:
+        parser.error(f"{args.runs} holds no runs TASK/METHOD/seed-N")
+    args.out.mkdir(parents=True, exist_ok=True)
+    with (args.out / "curves.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *curves])
+    with (args.out / "runs.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(totals[0]))
+        writer.writeheader()
+        writer.writerows(totals)
+    print(f"{len(totals)} runs, {len(curves)} points: {args.out}")
+
+
+if __name__ == "__main__":
+    main()
