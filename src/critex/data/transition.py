@@ -29,7 +29,7 @@ class Transition:
     truncated: Tensor  # bool: the clock ran out, s' still has a value
     episode_start: Tensor  # bool: s is the first observation of its episode
     bonus: Tensor = None  # type: ignore[assignment]  # float32, zero until an explorer sets it
-    info: dict[str, Tensor] = field(default_factory=dict)  # `position` of s', `start_position` of the episode
+    info: dict[str, Tensor] = field(default_factory=dict)  # `position` [N, k] of s', and `start_position`
 
     def __post_init__(self) -> None:
         if self.bonus is None:

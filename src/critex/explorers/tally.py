@@ -54,13 +54,13 @@ class Tally(nn.Module):
 
     def visit(self, steps: Transition) -> Tensor:
         """N of transitions [N] or [T, N] with this visit; they are in the tables now."""
-        starts = steps.episode_start.cpu()
-        if self.episodic and starts.shape[-1] != len(self.tables):
-            raise ValueError(f"{starts.shape[-1]} rows for {len(self.tables)} envs")
-        firsts = iter(self._first_keys(steps, starts).tolist())
+        shape = steps.reward.shape
+        if self.episodic and shape[-1] != len(self.tables):
+            raise ValueError(f"{shape[-1]} rows for {len(self.tables)} envs")
+        keys, starts = self._step_keys(steps).ravel().tolist(), steps.episode_start.flatten().tolist()
+        firsts = iter(self._first_keys(steps).tolist())
         counts = []
-        keys = self._step_keys(steps).ravel().tolist()
-        for i, (key, start) in enumerate(zip(keys, starts.flatten().tolist(), strict=True)):
+        for i, (key, start) in enumerate(zip(keys, starts, strict=True)):
             table = self.tables[i % len(self.tables)]
             if start:
                 if self.episodic:
@@ -69,7 +69,7 @@ class Tally(nn.Module):
                     table[first] = table.get(first, 0) + 1
             table[key] = count = table.get(key, 0) + 1
             counts.append(count)
-        return torch.tensor(counts, device=steps.reward.device).view(steps.reward.shape)
+        return torch.tensor(counts, device=steps.reward.device).view(shape)
 
     def count(self, keys: Keys) -> Tensor:
         """N of keys [...] so far; nothing changes."""
@@ -102,14 +102,14 @@ class Tally(nn.Module):
                 return hashes((position, 1))
         return self.keys(steps.obs, steps.action, steps.next_obs)
 
-    def _first_keys(self, steps: Transition, starts: Tensor) -> Keys:
-        """The keys of s where an episode starts; none where the actions count, or the position of s is unknown."""
-        none = np.empty(0, np.int64)
-        if self.of == "state_action" or not starts.any():
-            return none
-        if self.key == "position" or (self.key == "auto" and "position" in steps.info):
-            begun = steps.info.get("start_position")
-            return none if begun is None else hashes((begun[starts], 1))
+    def _first_keys(self, steps: Transition) -> Keys:
+        """The keys of s where an episode starts; none where actions count, or s has no known position."""
+        starts, place = steps.episode_start, steps.info.get("start_position")
+        unknown = self.key == "position" and place is None
+        if self.of == "state_action" or unknown or not starts.any():
+            return np.empty(0, np.int64)
+        if self.key == "position" and place is not None:
+            return hashes((place[starts], 1))
         return self._hash(tree_map(lambda x: x[starts], steps.obs))
 
     def _hash(self, obs: Tree) -> Keys:
