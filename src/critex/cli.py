@@ -183,6 +183,13 @@ def evaluate(args: list[str]) -> None:
     )
 
 
+def explain(args: list[str]) -> None:
+    """Watch a trained agent and how new each of its steps is: critex explain DIR."""
+    from critex.explain import command
+
+    command(args, f"{PROG} explain", parse)
+
+
 def doctor(args: list[str]) -> None:
     """What is installed, which environments can run here, what to install for the rest."""
     from critex.doctor import report
@@ -278,6 +285,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "report": report,
     "suite": suite,
     "table": table,
+    "explain": explain,
     "demo": demo,
     "doctor": doctor,
 }

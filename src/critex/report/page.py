@@ -117,7 +117,16 @@ def render(
     runs: int,
     suite: dict[str, Any] | None = None,
 ) -> str:
-    """The whole page, self-contained: a section for each environment, under the view of a suite if there is one."""
+    """The report: a section for each environment, under the view of a suite if there is one."""
+    data = {"sections": [part["data"] for part in (*sections, *(suite["panels"] if suite else ()))]}
+    slugs = {section["env"]: section["slug"] for section in sections}
+    return page(
+        "index.html.j2", data, sections=sections, problems=problems, runs=runs, suite=suite, slugs=slugs
+    )
+
+
+def page(template: str, data: dict[str, Any], **words: Any) -> str:
+    """A whole page, self-contained; `data` is what its script reads, `words` what the template shows."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -131,20 +140,7 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters |= {"text": text, "spread": spread, "interval": interval}
-    data = {
-        "colours": len(LIGHT),
-        "dashes": [" ".join(map(str, dash)) for dash in DASHES],
-        "sections": [part["data"] for part in (*sections, *(suite["panels"] if suite else ()))],
-    }
-    return environment.get_template("index.html.j2").render(
-        sections=sections,
-        problems=problems,
-        runs=runs,
-        suite=suite,
-        slugs={section["env"]: section["slug"] for section in sections},
-        light=LIGHT,
-        dark=DARK,
-        dashes=data["dashes"],
-        data=Markup(embedded(data)),
-        version=__version__,
-    )
+    dashes = [" ".join(map(str, dash)) for dash in DASHES]
+    data = {"colours": len(LIGHT), "dashes": dashes, **data}
+    looks = {"light": LIGHT, "dark": DARK, "dashes": dashes, "version": __version__}
+    return environment.get_template(template).render(data=Markup(embedded(data)), **looks, **words)
