@@ -358,3 +358,14 @@ def test_no_gradient_reaches_the_agent() -> None:
         assert not explorer.bonus(at(steps(1), 0)).requires_grad
         assert all(p is not q for p in explorer.parameters() for q in body.parameters())
     assert body.weight.grad is None
+
+
+def test_the_explorers_draws_are_not_the_agents() -> None:
+    """Two generators with one seed would give Thompson's noise and the agent's the same numbers."""
+    place = setting(seed=3)
+    explorer = CAE(EllipticalConfig(strategy="thompson"), place)
+    agent = torch.Generator().manual_seed(3)
+    ours = torch.randn(5, generator=explorer._generator)
+    assert not torch.equal(ours, torch.randn(5, generator=agent))
+    again = CAE(EllipticalConfig(strategy="thompson"), place)
+    assert torch.equal(ours, torch.randn(5, generator=again._generator))

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,10 @@ class Setting:
     observation_space: gym.Space[Any] | None = None
     num_envs: int = 1
     seed: int = 0
+
+    def own_seed(self) -> int:
+        """A seed for the explorer's own draws: a stream apart from the agent's, which begins at `seed` itself."""
+        return int(np.random.SeedSequence(self.seed, spawn_key=(1,)).generate_state(1, np.uint32)[0])
 
 
 @dataclass(frozen=True)

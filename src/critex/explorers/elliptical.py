@@ -85,7 +85,7 @@ class Elliptical(Scaled):
         self.strategy = STRATEGIES[config.strategy]
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
-        self._generator = torch.Generator().manual_seed(setting.seed)
+        self._generator = torch.Generator().manual_seed(setting.own_seed())
         self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
