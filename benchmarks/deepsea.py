@@ -35,6 +35,8 @@ LEARNER = (
 GREEDY = "--epsilon-start 0 --epsilon-end 0"
 VALUE = f"--explorer cae --bonus-in value --bonus.embedding block --bonus.phi-norm 10 --bonus.scaling none {GREEDY}"
 
+COUNTS = f"--explorer counts --bonus-in value --bonus.of state_action {GREEDY}"  # the oracle: it tells every state apart
+
 # Three tries for each method; the first number of solved seeds decides, then the episodes it took.
 TRIES = {
     "ε-greedy": {
@@ -44,9 +46,15 @@ TRIES = {
     },
     "CAE (UCB)": {f"α {a}": f"{VALUE} --alpha {a}" for a in (0.02, 0.05, 0.2)},
     "CAE (Thompson)": {f"α {a}": f"{VALUE} --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "counts": {f"α {a}": f"{COUNTS} --alpha {a}" for a in (0.02, 0.05, 0.2)},
 }
 # The best of the three, as `tune` found it.
-BEST = {"ε-greedy": "ε 1 → 0.01 over 10 %", "CAE (UCB)": "α 0.05", "CAE (Thompson)": "α 0.05"}
+BEST = {
+    "ε-greedy": "ε 1 → 0.01 over 10 %",
+    "CAE (UCB)": "α 0.05",
+    "CAE (Thompson)": "α 0.05",
+    "counts": "α 0.05",
+}
 
 UCB = TRIES["CAE (UCB)"][BEST["CAE (UCB)"]]
 REWARD = f"--explorer cae --bonus-in reward --bonus.embedding block --bonus.phi-norm 10 {GREEDY}"
@@ -92,7 +100,7 @@ class Trial:
         steps, every = self.size * self.episodes, str(20 * self.size)
         rebuild = (
             ()
-            if "--explorer" not in self.flags or "rebuild" in self.flags
+            if "--explorer cae" not in self.flags or "rebuild" in self.flags
             else ("--bonus.rebuild-every", every)
         )
         train = (
@@ -195,8 +203,11 @@ def plot() -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4))
     for (method, colour), shift in zip(
-        (("ε-greedy", "#9a6b00"), ("CAE (UCB)", "#0072b2"), ("CAE (Thompson)", "#c65000")),
-        (-0.2, 0, 0.2),
+        (
+            *(("ε-greedy", "#9a6b00"), ("CAE (UCB)", "#0072b2")),
+            *(("CAE (Thompson)", "#c65000"), ("counts", "#6b6b6b")),
+        ),
+        (-0.3, -0.1, 0.1, 0.3),
         strict=True,
     ):
         rows = [row for row in stored() if row["part"] == "climb" and row["method"] == method]
@@ -224,12 +235,13 @@ def main() -> None:
     parser.add_argument("what", choices=["tune", "climb", "ablate", "table"])
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "deepsea")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--method", choices=list(TRIES), help="climb with this one only")
+    parser.add_argument("--method", choices=list(TRIES), help="with this one only")
     parser.add_argument("--from", dest="start", type=int, default=0, help="begin the ladder at this size")
     parser.add_argument("--to", dest="end", type=int, default=max(LADDER), help="and end it here")
     args = parser.parse_args()
     if args.what == "tune":
-        tries = [(f"{m}: {label}", flags) for m, group in TRIES.items() for label, flags in group.items()]
+        chosen = {args.method: TRIES[args.method]} if args.method else TRIES
+        tries = [(f"{m}: {label}", flags) for m, group in chosen.items() for label, flags in group.items()]
         run([Trial("tune", m, 10, s, f) for s in SEEDS[:3] for m, f in tries], args.out, args.jobs)
     elif args.what == "climb":
         for method in [args.method] if args.method else TRIES:
