@@ -1,7 +1,8 @@
 """README and docs are code: their python blocks run, and their commands are real.
 
 The python blocks of a page share one namespace and run in order, in a temporary directory. In bash blocks
-every line that begins with `critex` must be valid for the command line. A comment above a block changes that:
+every line that begins with `critex` must be valid for the command line. The pages of algorithms and explorers hold
+every option with its default, and every metric that a run logs. A comment above a block changes what is run:
 
     <!-- run -->            run the bash block too, in the same directory
     <!-- run: words -->     and find these words in its output
@@ -10,20 +11,24 @@ every line that begins with `critex` must be valid for the command line. A comme
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from critex import cli
+from critex.algorithms import ALGORITHMS, algorithm_module
 from critex.errors import UserError
+from critex.explorers import EXPLORERS, CombinationConfig, ExplorationConfig, explorer_class
+from critex.run import RunConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -128,3 +133,77 @@ def test_the_reader_of_blocks(tmp_path: Path) -> None:
     page.write_text("<!-- skip -->\n```python\n1 / 0\n```\n")
     with pytest.raises(AssertionError, match="say why"):
         blocks(page, "python")
+
+
+def rows(page: str) -> set[tuple[str, str]]:
+    """The rows of a page's tables that begin with a name: it, and what stands beside it."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return set(re.findall(r"^\| `(\w+)` \| (.*?) ?\|", text, re.M))
+
+
+def shown(default: object) -> str:
+    """A default as the pages write it."""
+    match default:
+        case None | bool() | "":
+            return {None: "`none`", True: "`true`", False: "`false`", "": ""}[default]
+        case tuple():
+            return f"`{' '.join(map(str, default))}`"
+        case int() if default >= 10_000:
+            return f"`{default:_}`"
+    return f"`{default}`"
+
+
+OPTIONS = {
+    "runs.md": RunConfig,
+    "explorers/index.md": ExplorationConfig,
+    "explorers/combination.md": CombinationConfig,
+    **{f"explorers/{name}.md": explorer_class(name).Config for name in EXPLORERS if name != "none"},
+    **{f"algorithms/{name}.md": algorithm_module(name).Config for name in ALGORITHMS},
+}
+
+
+@pytest.mark.parametrize("page", OPTIONS)
+def test_every_option_is_on_its_page_with_its_default(page: str) -> None:
+    config = OPTIONS[page]
+    own = config.__annotations__ if page.startswith("algorithms") else {f.name for f in fields(config)}
+    assert not {(f.name, shown(f.default)) for f in fields(config) if f.name in own} - rows(page)
+
+
+SHORT = {  # the smallest runs that log everything
+    "dqn": "--env CartPole-v1 --learning-starts 100 --bonus-in reward",
+    "dsac": "--env Pendulum-v1 --learning-starts 100 --steps-per-update 10 --hidden 16",
+    "ppo": "--env Pendulum-v1 --rollout 100 --minibatches 4 --hidden 16",
+    "sac": "--env Pendulum-v1 --learning-starts 100 --hidden 16",
+    "td3": "--env Pendulum-v1 --learning-starts 100 --hidden 16",
+}
+EVERY = "--steps 300 --log-every 50 --eval-every 300 --eval-episodes 1 --no-tensorboard --no-progress"
+
+
+def named(*pages: str) -> set[str]:
+    return {name for page in pages for name, _ in rows(page)}
+
+
+def logged(algorithm: str, out: Path, *flags: str) -> set[str]:
+    """The names in metrics.jsonl after a short run, without those that every line has."""
+    words = [*SHORT[algorithm].split(), *EVERY.split(), *flags]
+    cli.dispatch(["train", algorithm, "--out", str(out), *words])
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert {line["kind"] for line in lines} >= {"train", "eval"}
+    return {name for line in lines for name in line} - {"kind", "step", "time"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_metric_of_an_algorithm_is_on_its_page(algorithm: str, tmp_path: Path) -> None:
+    names = logged(algorithm, tmp_path / "run")
+    assert "loss" in names
+    assert not names - named(f"algorithms/{algorithm}.md", "runs.md")
+
+
+@pytest.mark.parametrize("explorer", [name for name in EXPLORERS if name != "none"])
+def test_every_metric_of_an_explorer_is_on_its_page(explorer: str, tmp_path: Path) -> None:
+    rebuild = ["--bonus.scope", "lifelong", "--bonus.rebuild-every", "50"]
+    flags = rebuild if hasattr(explorer_class(explorer).Config, "rebuild_every") else []
+    names = logged("dqn", tmp_path / "run", "--explorer", explorer, *flags)
+    assert "bonus" in names
+    assert ("phi_drift" in names) == bool(flags)
+    assert not names - named(f"explorers/{explorer}.md", "algorithms/dqn.md", "runs.md")
