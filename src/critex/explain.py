@@ -115,23 +115,21 @@ def explain(
 def play(agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, frames: bool) -> Episode:
     """One episode, greedily, as long as it is or as `max_steps` allows."""
     envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": []})
-    obs, steps = envs.obs, list[Step]()
+    obs, steps, here = envs.obs, list[Step](), None
     while len(steps) < max_steps:
         frame = envs.render()[0] if frames else None
         transition, obs = envs.step(agent.policy(obs))
         raw, scaled = novelty(transition)
-        steps.append(
-            Step(
-                action_words(transition.action[0]),
-                float(transition.reward[0]),
-                raw,
-                scaled,
-                cell(transition),
-                None if frame is None else encoded(frame),
-            )
+        info, action, reward = (
+            transition.info,
+            action_words(transition.action[0]),
+            float(transition.reward[0]),
         )
+        here = here or cell(info.get("start_position"))
+        steps.append(Step(action, reward, raw, scaled, here, None if frame is None else encoded(frame)))
         if transition.ended[0]:
             return Episode(steps, "terminated" if transition.terminated[0] else "truncated")
+        here = cell(info.get("position"))
     return Episode(steps, f"cut off after {max_steps} steps")
 
 
@@ -140,9 +138,8 @@ def action_words(action: Tensor) -> str:
     return ", ".join(f"{value:.3g}" for value in action.flatten().tolist())
 
 
-def cell(transition: Transition) -> tuple[int, int] | None:
-    """(row, column) that the step led to, where the env tells whole numbers; one number alone is a column."""
-    position = transition.info.get("position")
+def cell(position: Tensor | None) -> tuple[int, int] | None:
+    """A position [1, 1] or [1, 2] of whole numbers as (row, column); one number alone is a column."""
     if position is None or position.is_floating_point() or position.shape[1] > 2 or position.min() < 0:
         return None
     *row, column = position[0].tolist()

@@ -10,11 +10,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from critex.report import write_report, write_suite_report
 from critex.report.cells import load_cells, scores
 from critex.report.tables import Grid
+from critex.report.viewer import Episode, Explanation, Step, encoded, write_explanation
 
 from .conftest import write_run
 
@@ -157,3 +159,67 @@ def test_the_view_of_a_suite_works(suite_index: Path, width: int) -> None:
     assert seen["links"] == 12
     assert seen["unfinished"] == ["Hopper-v4, sac+cae, seed 2, not finished"]
     assert seen["columns"] == (1 if width < 500 else 3)
+
+
+# The novelty viewer ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def viewer_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two episodes down the diagonal of a grid of 4 × 4, each frame of another colour, the bonus rising."""
+
+    def step(episode: int, t: int) -> Step:
+        frame = encoded(np.full((8, 8, 3), 10 * (4 * episode + t), np.uint8))
+        return Step(str(t % 2), 1.0, 0.5 * t + episode, 0.1 * t - 0.1, (t, t), frame)
+
+    episodes = [Episode([step(e, t) for t in range(4)], "terminated") for e in range(2)]
+    training = np.zeros((4, 4))
+    training[:, 0] = 9
+    explanation = Explanation("runs/<b>", {"Environment": "Grid-v0"}, ["A note."], episodes, training)
+    return write_explanation(explanation, tmp_path_factory.mktemp("viewer"))
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_the_viewer_works(viewer_index: Path, width: int) -> None:
+    seen = browse(viewer_index, width, probe="explain")
+    assert seen["errors"] == []
+    assert seen["console"] == []
+    assert seen["page"]["width"] == width
+    assert max(seen["page"]["scroll"], seen["page"]["scrollAfter"]) <= width
+    assert seen["unreachable"] == 0
+    assert seen["nameless"] == []
+    assert seen["headings"][:3] == ["H1", "H2", "H2"]
+
+    first = {"at": "step 1 of 4", "action": "0", "return": "1", "raw": "0", "scaled": "-0.1", "cell": "0, 0"}
+    assert seen["first"] == first
+    assert seen["right"] == {
+        "at": "step 2 of 4", "action": "1", "return": "2", "raw": "0.5", "scaled": "0", "cell": "1, 1"
+    }  # fmt: skip
+    assert seen["left"] == seen["home"] == first
+    assert seen["end"]["at"] == "step 4 of 4, terminated"
+    assert seen["stays"] == seen["end"]  # nothing lies behind the end
+    assert seen["slid"]["at"] == "step 3 of 4"
+    assert seen["spoken"] == "step 3 of 4; raw bonus 1; scaled 0.1"
+    assert seen["pictures"] == [True, True]  # drawn, and another one after a step
+    assert seen["traces"] == 2
+    assert seen["clicked"] == "step 4 of 4, terminated"
+    assert seen["newest"] == ["episode 2, step 4: 2.5", "2", "step 4 of 4, terminated"]
+    assert seen["maps"] == [
+        "Visits in these episodes so far: 4 of 16 cells",
+        "Mean raw bonus of the steps in it",
+        "Visits in training: 4 of 16 cells",
+    ]
+    assert seen["first visits"] == "Visits in these episodes so far: 1 of 16 cells"
+    assert seen["played"] == ["Pause", "Play", "step 4 of 4, terminated"]
+
+
+def test_the_viewer_without_frames_and_cells(tmp_path: Path) -> None:
+    words = Step("1", 1.0, 2.0, 3.0, None, "@..\n<b>")
+    nothing = Step("1", 1.0, 2.0, 3.0, None, None)
+    episodes = [Episode([words, nothing], "truncated")]
+    index = write_explanation(Explanation("runs/a", {}, [], episodes, None), tmp_path)
+    seen = browse(index, 800, probe="explain_words")
+    assert seen["errors"] == []
+    assert seen["words"] == ["@..\n<b>", False]
+    assert seen["nothing"]
+    assert seen["maps"]

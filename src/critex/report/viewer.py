@@ -31,7 +31,7 @@ class Step:
     raw: float
     scaled: float
     cell: tuple[int, int] | None
-    """(row, column) that the step led to, on grid-like tasks."""
+    """(row, column) in which the step was taken, on grid-like tasks."""
     frame: str | None
     """What there was to see before the step: a picture as `encoded` writes it, or text."""
 
