@@ -25,9 +25,9 @@ def test_the_view_is_one_hot() -> None:
         np.split(obs, [OBJECTS, OBJECTS + COLOURS], axis=-1), np.moveaxis(image, -1, 0), strict=True
     ):
         assert (part.sum(-1) == 1).all() and (part.argmax(-1) == channel).all()
-    assert tuple(info["position"]) == tuple(plain.unwrapped.agent_pos)
+    assert tuple(info["position"]) == tuple(plain.unwrapped.agent_pos[::-1])  # (row, column)
     (obs, *_, info), _ = env.step(2), plain.step(2)
-    assert tuple(info["position"]) == tuple(plain.unwrapped.agent_pos)
+    assert tuple(info["position"]) == tuple(plain.unwrapped.agent_pos[::-1])  # (row, column)
 
 
 def test_missions_as_words() -> None:

@@ -25,7 +25,7 @@ WORDS = (
 
 
 class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
-    """Observations [7, 7, 21] of zeros and ones; adds info["position"] = (x, y).
+    """Observations [7, 7, 21] of zeros and ones; adds info["position"] = (row, column).
 
     `mission="words"` makes them a dict: `image`, and `mission`, which words of the vocabulary the mission holds.
     """
@@ -65,7 +65,7 @@ class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
         return {"image": image, "mission": bag_of_words(obs["mission"])} if self._words else image
 
     def _position(self) -> dict[str, Any]:
-        return {"position": np.array(self.env.unwrapped.agent_pos)}  # type: ignore[attr-defined]
+        return {"position": np.array(self.env.unwrapped.agent_pos[::-1])}  # type: ignore[attr-defined]  # of (x, y)
 
 
 def bag_of_words(mission: str) -> NDArray[np.uint8]:
