@@ -68,6 +68,24 @@ def test_density_of_the_squashed_gaussian() -> None:
         torch.testing.assert_close(actor.squash(mean), affine(mean.tanh()))
 
 
+def test_the_way_back_from_a_sample() -> None:
+    """With the noise held, ∂/∂out of any mixture of a and log π, against central differences."""
+    with double_precision():
+        actor, out = sac.Actor(OBS, ACTIONS, (16,)), torch.randn(5, 4)
+        weights = torch.randn(5, 2), torch.randn(5)
+
+        def mixture(out: torch.Tensor) -> float:
+            torch.manual_seed(1)
+            action, log_prob, _ = actor.sample(out)
+            return float((weights[0] * action).sum() + (weights[1] * log_prob).sum())
+
+        torch.manual_seed(1)
+        got = actor.sample(out)[2](*weights)
+        nudges = 1e-6 * torch.eye(20).reshape(20, 5, 4)
+        wanted = [(mixture(out + nudge) - mixture(out - nudge)) / 2e-6 for nudge in nudges]
+        torch.testing.assert_close(got.flatten(), torch.tensor(wanted), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("task", MUJOCO)
 def test_parameters(task: str) -> None:
     o, a = MUJOCO[task]

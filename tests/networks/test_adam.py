@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from critex.networks import Adam, minimise
+from critex.networks import Adam, minimise, plus
 
 
 def nets() -> tuple[torch.nn.Linear, torch.nn.Linear]:
@@ -31,14 +32,36 @@ def test_the_same_steps_as_torch() -> None:
                 optimizer.param_groups[0]["lr"] = 0.01
             if i == 8:
                 optimizer.load_state_dict(optimizer.state_dict())
-            minimise(loss(net, i) + (more.square().sum() if i >= 3 else 0.0), optimizer)
+            value = loss(net, i) + (more.square().sum() if i >= 3 else 0.0)
+            if isinstance(optimizer, Adam) and i % 2:
+                minimise(value, optimizer)
+            else:
+                optimizer.zero_grad()
+                value.backward()
+                optimizer.step()
         for p, q in zip([*ours.parameters(), extra[0]], [*theirs.parameters(), extra[1]], strict=True):
             torch.testing.assert_close(p, q)
     assert optimizers[0].state_dict()["state"].keys() == optimizers[1].state_dict()["state"].keys()
 
 
-def test_minimise_gives_no_gradient_to_others() -> None:
+def test_minimise_moves_its_own_parameters_alone() -> None:
     ours, other = nets()
+    before = [p.detach().clone() for p in (*ours.parameters(), *other.parameters())]
     minimise(other(ours(torch.ones(1, 3)) @ torch.ones(2, 3)).sum(), Adam(ours.parameters(), lr=0.1))
+    after = [*ours.parameters(), *other.parameters()]
+    assert [torch.equal(p, q) for p, q in zip(after, before, strict=True)] == [False, False, True, True]
     assert all(p.grad is None for p in other.parameters())
-    assert all(p.grad is not None for p in ours.parameters())
+
+
+def test_a_known_gradient_plus_one_of_autograd() -> None:
+    """L = w² with its gradient given, plus 3wu: ∂/∂w = 2w + 3u, ∂/∂u = 3w, and nothing for v of 5v."""
+    w, v, u = (torch.nn.Parameter(torch.tensor(x)) for x in (2.0, 1.0, 4.0))
+    optimizer = Adam([w, v], lr=0.1)
+    optimizer.add_param_group({"params": [u]})
+    given = [2 * w.detach(), torch.tensor(5.0)]
+    loss, gradients = plus(w.detach() ** 2, given, 3 * w * u, optimizer)
+    assert (loss.item(), [g.item() for g in gradients]) == (28.0, [16.0, 5.0, 6.0])
+    loss, gradients = plus(w.detach() ** 2, given, torch.zeros(()), optimizer)
+    assert (loss.item(), [g.item() for g in gradients]) == (4.0, [4.0, 5.0])
+    with pytest.raises(ValueError, match="2 gradients for 3 parameters"):
+        optimizer.descend(gradients)

@@ -7,13 +7,13 @@ that CAE+ adds on top `# CAE+`; without them this is plain SAC. The defaults are
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import gymnasium as gym
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Batch, Replay
@@ -23,7 +23,8 @@ from critex.envs import Envs
 from critex.errors import require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.networks import Adam, Critic, Flatten, Layers, action_range, mlp, polyak_, relu_layers
+from critex.networks import parameter_gradients, plus, regression, smallest, trace
 from critex.run import Run, RunConfig
 
 LOG_STD_MIDDLE, LOG_STD_HALF = -1.5, 3.5  # log σ of the policy lies in [−5, 2]
@@ -61,7 +62,7 @@ class Config(ExplorationConfig, RunConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
     compile: bool = False
-    """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+    """Compile the gradients with torch.compile (needs a C++ compiler; the first updates take a minute)."""
 
     def __post_init__(self) -> None:
         require_at_least(
@@ -90,6 +91,11 @@ class Actor(nn.Module):
         self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
 
+    @cached_property
+    def layers(self) -> Layers:
+        """Body and head, for gradients by hand."""
+        return relu_layers(self.body, self.head)
+
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log σ before the squashing, [..., a] each."""
         mean, raw = self.head(self.body(self.flatten(obs))).chunk(2, dim=-1)
@@ -100,17 +106,34 @@ class Actor(nn.Module):
         return u.tanh() * self.scale + self.centre
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
-        return self.sample(*self.gaussian(obs))
+        """A sample [..., a], and its log-density log π(a|s) [...]."""
+        return self.sample(self.head(self.body(self.flatten(obs))))[:2]
 
-    def sample(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-        """The same from what `gaussian` gives."""
-        noise = torch.randn_like(mean)
-        squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
-        # log N(u; mean, σ) of u = mean + σ·noise, and the change of variables a = scale·tanh(u) + centre
-        log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-        log_prob = (log_normal - (self.scale * (1 - squashed.square()) + 1e-6).log()).sum(-1)
-        return squashed * self.scale + self.centre, log_prob
+    @torch.no_grad()
+    def sample(self, out: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]]:
+        """The same from what the head returns, [..., 2a], and the way back: (∂L/∂a, ∂L/∂log π) → ∂L/∂out.
+
+        a = scale·t + centre, t = tanh(u), u = mean + σz, z ~ N(0, 1), and by the change of variables
+        log π = −Σ (½z² + log σ + ½log 2π + log w), w = da/du + 1e-6.
+        """
+        mean, raw = out.chunk(2, dim=-1)
+        raw = raw.tanh()
+        log_std = LOG_STD_MIDDLE + LOG_STD_HALF * raw
+        z = torch.randn_like(mean)
+        spread = log_std.exp().mul_(z)  # σz
+        t = (mean + spread).tanh_()
+        slope = torch.addcmul(self.scale, self.scale, t.square(), value=-1)  # da/du = scale·(1 − t²)
+        width = slope + 1e-6
+        terms = log_std.add_(z.square_(), alpha=0.5).add_(width.log())
+        log_prob = -(terms.sum(-1) + 0.5 * math.log(2 * math.pi) * len(self.scale))
+
+        def back(to_action: Tensor, to_log_prob: Tensor) -> Tensor:
+            to_log_prob = to_log_prob.unsqueeze(-1)
+            to_u = slope * (to_action + to_log_prob * 2 * t / width)
+            to_log_std = to_u * spread - to_log_prob
+            return torch.cat([to_u, to_log_std * LOG_STD_HALF * (1 - raw.square())], dim=-1)
+
+        return torch.addcmul(self.centre, t, self.scale), log_prob, back
 
 
 class SAC:
@@ -140,7 +163,6 @@ class SAC:
         self.target_entropy = -float(action_dim)
         initial = 1.0 if cfg.entropy_coef is None else cfg.entropy_coef
         self.log_entropy_coef = torch.tensor(initial, device=device).log()
-        self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
         lr = cfg.critic_learning_rate
         self.optimizer = Adam(self._critics, lr=lr)
         self.actor_optimizer = Adam(self._actor, lr=cfg.actor_learning_rate)
@@ -148,8 +170,8 @@ class SAC:
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:
-            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+            self.critic_step = torch.compile(self.critic_step)  # type: ignore[method-assign]
+            self.actor_step = torch.compile(self.actor_step)  # type: ignore[method-assign]
 
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
@@ -172,57 +194,58 @@ class SAC:
         value: Tensor = q - self.log_entropy_coef.exp() * log_prob
         return reward + self.cfg.gamma * ~batch.terminated * value
 
-    def critic_loss(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:
-        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; and Q₁ [B]."""
-        target = self.target(batch, reward)
-        q1, q2 = self.q1(batch.obs, batch.action), self.q2(batch.obs, batch.action)
-        return F.mse_loss(q1, target) + F.mse_loss(q2, target), q1.detach()
+    def critic_step(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; Q₁ [B]; the gradient of L_B for both critics."""
+        return regression((self.q1, self.q2), batch.obs, batch.action, self.target(batch, reward))
 
-    def actor_loss(self, obs: Tree, mean: Tensor, log_std: Tensor) -> Tensor:
-        """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s)."""
-        action, log_prob = self.actor.sample(mean, log_std)
-        q = torch.minimum(self.q1(obs, action), self.q2(obs, action))
-        loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
-        return loss.mean()
+    @torch.no_grad()
+    def actor_step(self, obs: Tree, seen: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s), and its gradient for the actor, seen in a trace."""
+        action, log_prob, back = self.actor.sample(seen[-1])
+        q, slope = smallest((self.q1, self.q2), obs, action)
+        coef = self.log_entropy_coef.exp()
+        loss = (coef * log_prob - q).mean()
+        g = back(slope / -len(q), (coef / len(q)).expand_as(q))
+        return loss, parameter_gradients(self.actor.layers, seen, g)
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """One step of the critics, those of actor and temperature when they are due, one of the targets."""
         cfg = self.cfg
         reward = batch.reward
         reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
-        loss, q = self.critic_loss(batch, reward)
-        losses = {"loss_bellman": loss.detach(), "q": q.mean()}
-        loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        minimise(loss, self.optimizer)
+        loss, q, gradients = self.critic_step(batch, reward)
+        losses = {"loss_bellman": loss, "q": q.mean()}
+        loss, gradients = plus(loss, gradients, self.explorer.loss(batch), self.optimizer)  # CAE+   L_B + L_f
+        self.optimizer.descend(gradients)
         if step % cfg.policy_delay == 0:
             self.update_actor(batch.obs, cfg.policy_delay)
         polyak_(self._targets, self._critics, cfg.tau)
-        return losses | {"loss": loss.detach()} | self.actor_losses
+        return losses | {"loss": loss} | self.actor_losses
 
+    @torch.no_grad()
     def update_actor(self, obs: Tree, times: int) -> None:
         """So many times: one gradient step of the actor, then one of the temperature on fresh actions."""
-        gaussian = self.actor.gaussian(obs)
-        for left in reversed(range(times)):
-            loss = self.actor_loss(obs, *gaussian)
-            minimise(loss, self.actor_optimizer)
+        x = self.actor.flatten(obs)
+        seen = trace(self.actor.layers, x)
+        for _ in range(times):
+            loss, gradients = self.actor_step(obs, seen)
+            self.actor_optimizer.descend(gradients)
             coef = self.log_entropy_coef.exp()
-            with torch.set_grad_enabled(left > 0):  # the fresh actions and the next step share this pass
-                gaussian = self.actor.gaussian(obs)
-            if coef.requires_grad:
-                with torch.no_grad():
-                    surplus = self.actor.sample(*gaussian)[1].mean() + self.target_entropy
-                minimise(-coef * surplus, self.entropy_optimizer)
-            self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
+            seen = trace(self.actor.layers, x)  # the fresh actions and the next step share this pass
+            if self.cfg.entropy_coef is None:
+                surplus = self.actor.sample(seen[-1])[1].mean() + self.target_entropy
+                self.entropy_optimizer.descend([-coef * surplus])  # the loss −coef·surplus, by log coef
+            self.actor_losses = {"loss_actor": loss, "entropy_coef": coef}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the critics' optimiser, which an explorer may have joined."""
         state = {name: getattr(self, name).state_dict() for name in self._parts}
-        return state | {"log_entropy_coef": self.log_entropy_coef.detach(), "actor_losses": self.actor_losses}
+        return state | {"log_entropy_coef": self.log_entropy_coef, "actor_losses": self.actor_losses}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
-        self.log_entropy_coef.data.copy_(state["log_entropy_coef"])
+        self.log_entropy_coef.copy_(state["log_entropy_coef"])
         self.actor_losses = state["actor_losses"]
 
 

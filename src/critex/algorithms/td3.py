@@ -7,12 +7,11 @@ that CAE+ adds on top `# CAE+`; without them this is plain TD3. The defaults are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import gymnasium as gym
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Batch, Replay
@@ -22,7 +21,8 @@ from critex.envs import Envs
 from critex.errors import require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.networks import Adam, Critic, Flatten, Layers, action_range, mlp, polyak_, relu_layers
+from critex.networks import parameter_gradients, plus, regression, smallest, trace
 from critex.run import Run, RunConfig
 
 
@@ -60,7 +60,7 @@ class Config(ExplorationConfig, RunConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
     compile: bool = False
-    """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+    """Compile the gradients with torch.compile (needs a C++ compiler; the first updates take a minute)."""
 
     def __post_init__(self) -> None:
         require_at_least(
@@ -86,6 +86,11 @@ class Actor(nn.Module):
         self.flatten = Flatten(observation_space)
         self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], len(scale))
+
+    @cached_property
+    def layers(self) -> Layers:
+        """Body and head, for gradients by hand."""
+        return relu_layers(self.body, self.head)
 
     def forward(self, obs: Tree) -> Tensor:
         """μ(s), [..., a]."""
@@ -131,8 +136,8 @@ class TD3:
         self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
         if cfg.compile:
-            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+            self.critic_step = torch.compile(self.critic_step)  # type: ignore[method-assign]
+            self.actor_step = torch.compile(self.actor_step)  # type: ignore[method-assign]
 
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
@@ -159,32 +164,35 @@ class TD3:
         q = torch.minimum(self.target1(batch.next_obs, action), self.target2(batch.next_obs, action))
         return reward + cfg.gamma * ~batch.terminated * q
 
-    def critic_loss(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:
-        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; and Q₁ [B]."""
-        target = self.target(batch, reward)
-        q1, q2 = self.q1(batch.obs, batch.action), self.q2(batch.obs, batch.action)
-        return F.mse_loss(q1, target) + F.mse_loss(q2, target), q1.detach()
+    def critic_step(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; Q₁ [B]; the gradient of L_B for both critics."""
+        return regression((self.q1, self.q2), batch.obs, batch.action, self.target(batch, reward))
 
-    def actor_loss(self, obs: Tree) -> Tensor:
-        """Mean of −Q₁(s, μ(s))."""
-        q: Tensor = self.q1(obs, self.actor(obs))
-        return -q.mean()
+    @torch.no_grad()
+    def actor_step(self, obs: Tree) -> tuple[Tensor, list[Tensor]]:
+        """Mean of −Q₁(s, μ(s)), and its gradient for the actor."""
+        actor = self.actor
+        seen = trace(actor.layers, actor.flatten(obs))
+        squashed = seen[-1].tanh()
+        q, slope = smallest((self.q1,), obs, squashed * actor.scale + actor.centre)
+        g = slope * actor.scale * (1 - squashed.square()) / -len(q)
+        return -q.mean(), parameter_gradients(actor.layers, seen, g)
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """One step of the critics; those of the actor and of all targets when they are due."""
         cfg = self.cfg
         reward = batch.reward
         reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
-        loss, q = self.critic_loss(batch, reward)
-        losses = {"loss_bellman": loss.detach(), "q": q.mean()}
-        loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        minimise(loss, self.optimizer)
+        loss, q, gradients = self.critic_step(batch, reward)
+        losses = {"loss_bellman": loss, "q": q.mean()}
+        loss, gradients = plus(loss, gradients, self.explorer.loss(batch), self.optimizer)  # CAE+   L_B + L_f
+        self.optimizer.descend(gradients)
         if step % cfg.policy_delay == 0:
-            actor_loss = self.actor_loss(batch.obs)
-            minimise(actor_loss, self.actor_optimizer)
+            actor_loss, gradients = self.actor_step(batch.obs)
+            self.actor_optimizer.descend(gradients)
             polyak_(self._targets, self._actor + self._critics, cfg.tau)
-            self.actor_losses = {"loss_actor": actor_loss.detach()}
-        return losses | {"loss": loss.detach()} | self.actor_losses
+            self.actor_losses = {"loss_actor": actor_loss}
+        return losses | {"loss": loss} | self.actor_losses
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the critics' optimiser, which an explorer may have joined."""

@@ -1,8 +1,9 @@
 """Networks that algorithms and explorers are made of."""
 
-from critex.networks.adam import Adam, minimise
-from critex.networks.continuous import Critic, action_range, polyak_
+from critex.networks.adam import Adam, minimise, plus
+from critex.networks.continuous import Critic, action_range, polyak_, regression, smallest
 from critex.networks.encoder import Encoder, encoder, is_flat
+from critex.networks.gradient import Layers, parameter_gradients, relu_layers, trace
 from critex.networks.mlp import Flatten, mlp
 
 __all__ = [
@@ -10,10 +11,17 @@ __all__ = [
     "Critic",
     "Encoder",
     "Flatten",
+    "Layers",
     "action_range",
     "encoder",
     "is_flat",
     "minimise",
     "mlp",
+    "parameter_gradients",
+    "plus",
     "polyak_",
+    "regression",
+    "relu_layers",
+    "smallest",
+    "trace",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.errors import UserError
+from critex.networks.gradient import Layers, input_gradient, parameter_gradients, relu_layers, trace
 from critex.networks.mlp import Flatten, ReLU, mlp
 
 
@@ -31,15 +33,55 @@ class Critic(nn.Module):
         self.body = mlp([self.flatten.dim + action_dim, *hidden], activation)  # φ
         self.head = nn.Linear(hidden[-1], outputs)  # θ
 
+    @cached_property
+    def layers(self) -> Layers:
+        """Body and head, for gradients by hand."""
+        return relu_layers(self.body, self.head)
+
+    def inputs(self, obs: Tree, action: Tensor) -> Tensor:
+        """What the first layer is given, [..., o + a]."""
+        return torch.cat([self.flatten(obs), action], dim=-1)
+
     def embed(self, obs: Tree, action: Tensor) -> Tensor:
         """φ(s,a), [..., hidden[-1]]."""
-        phi: Tensor = self.body(torch.cat([self.flatten(obs), action], dim=-1))
+        phi: Tensor = self.body(self.inputs(obs, action))
         return phi
 
     def forward(self, obs: Tree, action: Tensor) -> Tensor:
         """Q(s,a), [...]; with several outputs [..., outputs]."""
         q: Tensor = self.head(self.embed(obs, action))
         return q.squeeze(-1) if self.head.out_features == 1 else q
+
+
+@torch.no_grad()
+def regression(
+    critics: tuple[Critic, ...], obs: Tree, action: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """L = Σ mean (Q − y)² over the critics; Q₁ [B]; and the gradient of L for the parameters of all critics."""
+    x = critics[0].inputs(obs, action)
+    loss, q, gradients = torch.zeros((), device=y.device), [], []
+    for critic in critics:
+        seen = trace(critic.layers, x)
+        q.append(seen[-1].squeeze(-1))
+        error = q[-1] - y
+        loss = loss + error.dot(error) / len(y)
+        gradients += parameter_gradients(critic.layers, seen, (2 / len(y) * error).unsqueeze(-1))
+    return loss, q[0], gradients
+
+
+@torch.no_grad()
+def smallest(critics: tuple[Critic, ...], obs: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
+    """min Q(s,a) over the critics, [B], and its slope ∂ min Q/∂a, [B, a]: each row's through its own critic alone."""
+    x, columns = critics[0].inputs(obs, action), slice(-action.shape[-1], None)
+    seen = [trace(critic.layers, x) for critic in critics]
+    if len(critics) == 1:
+        return seen[0][-1].squeeze(-1), input_gradient(critics[0].layers, seen[0], columns)
+    q, chosen = torch.cat([s[-1] for s in seen], dim=-1).min(-1)
+    slope = torch.empty_like(action)
+    for i, critic in enumerate(critics):
+        rows = (chosen == i).nonzero().squeeze(-1)
+        slope.index_copy_(0, rows, input_gradient(critic.layers, seen[i], columns, rows))
+    return q, slope
 
 
 def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
