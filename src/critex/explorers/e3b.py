@@ -30,6 +30,8 @@ class E3BConfig(EllipticalConfig):
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = True
     """Pay nothing for the first step of an episode (the memory still sees it)."""
+    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "state"
+    """What of its own φ goes into A: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
     width: int = 128
     """Length of its state embedding φ(s)."""
     hidden: int = 256

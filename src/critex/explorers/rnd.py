@@ -49,5 +49,6 @@ class RND(Rival):
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        assert next_obs is not None
+        if next_obs is None:
+            raise ValueError("the novelty of s' needs next_obs")
         return self._as_of_now(self.novelty(next_obs))
