@@ -38,6 +38,7 @@ def test_closed_forms() -> None:
 
 def test_the_gradient_reaches_both_embeddings() -> None:
     """φ(s') is not held fixed."""
+    torch.manual_seed(0)
     explorer = ICM(ICMConfig(inverse_coef=0.0), place())
     batch = flat(rollout(3))
     batch.obs, batch.next_obs = (x.requires_grad_() for x in (batch.obs, batch.next_obs))  # type: ignore[union-attr]
