@@ -19,8 +19,12 @@ from critex.suite import Job, launch
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "minigrid" / "tuning.csv"
 ENV, STEPS, SEED = "MiniGrid-MultiRoom-N4-S5-v1", 250_000, 11
-ALPHAS = (0.003, 0.01, 0.03)
-EXPLORERS = ("cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld")
+SCALED = (0.003, 0.01, 0.03)
+ALPHAS = {
+    **dict.fromkeys(("cae", "cae_plus", "e3b", "ride", "noveld"), SCALED),
+    "rnd": (0.03, 0.1, 0.3),  # unscaled: these bonuses are smaller
+    "icm": (0.3, 1.0, 3.0),
+}
 
 
 def job(explorer: str, alpha: float, out: Path) -> Job:
@@ -39,7 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "minigrid-tuning")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    jobs = {(e, a): job(e, a, args.out) for a in ALPHAS for e in EXPLORERS}
+    jobs = {(e, a): job(e, a, args.out) for e, alphas in ALPHAS.items() for a in alphas}
     if args.what == "tune":
         for failure in launch(list(jobs.values()), args.jobs, "tuning"):
             print(failure)
