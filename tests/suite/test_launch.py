@@ -44,12 +44,12 @@ def pid_of(directory: Path, run: Job) -> int | None:
 
 
 def wait_for(what: Callable[[], Any], process: subprocess.Popen[bytes] | None = None) -> Any:
-    for _ in range(1200):
+    for _ in range(4000):
         if found := what():
             return found
         assert process is None or process.poll() is None, "it ended too early"
         time.sleep(0.05)
-    raise AssertionError("waited a minute in vain")
+    raise AssertionError("waited minutes in vain")
 
 
 def begun(run: Job) -> bool:

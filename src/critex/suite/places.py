@@ -148,6 +148,8 @@ def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
         ray = import_module("ray")
     except ImportError:
         raise UserError("ray is not installed; install it with: pip install 'critex[ray]'") from None
+    if address:
+        _knock(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
     try:
@@ -159,6 +161,20 @@ def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
         yield RayCluster(ray)
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody answers at once: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host and address in ("auto", "local"):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        why = (
+            error if isinstance(error, OSError) else "an address is as in auto, host:6379 or ray://host:10001"
+        )
+        raise UserError(f"no Ray cluster can be reached at {address}: {why}") from error
 
 
 def one_line(error: Exception) -> str:

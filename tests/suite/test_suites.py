@@ -1,0 +1,90 @@
+"""Suites are data: their flags are ones that the command line takes, and the paper's suites are the paper's runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from critex import cli
+from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.algorithms.paper import paper_settings
+from critex.errors import UserError
+from critex.explorers import EXPLORERS
+from critex.suite import SUITES, Method, Suite, Task, paper_table, suite_named
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
+def test_every_run_is_a_command_that_the_command_line_takes(suite: Suite) -> None:
+    jobs = suite.jobs(Path("runs"), budget=0.5, seeds=[7])
+    assert len({job.out for job in jobs}) == len(jobs) > 0
+    for job in jobs:
+        config = cli.train_config(job.train[0], list(job.train[1:]))
+        assert isinstance(config, algorithm_module(job.train[0]).Config)
+        assert (config.seed, config.steps, config.tensorboard) == (7, job.steps, False)
+        task, method, seed = job.out.relative_to("runs").parts
+        assert config.env.partition("?")[0] == task and seed == "seed-7"
+        assert method.split("-")[0] == (
+            job.train[0] if config.explorer == "none" else f"{job.train[0]}+{config.explorer}"
+        )
+
+
+@pytest.mark.parametrize("name", ["mujoco-v4", "mujoco-dsac"])
+def test_the_tables_of_the_paper_are_covered_cell_by_cell(name: str) -> None:
+    suite, table = SUITES[name], paper_table(SUITES[name].paper or "")
+    assert {(task.name, method.name) for task, method in suite.cells()} == table.scores.keys()
+    assert suite.seeds == table.seeds
+    for task, method in suite.cells():
+        config = cli.train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
+        said = paper_settings(method.algorithm, task.env)
+        assert config.alpha == said["alpha"] and suite.steps(task, method) == said["steps"]
+        assert config.env == said.get("env", task.env)
+
+
+def test_the_scaling_ablation_differs_in_the_scaling_alone() -> None:
+    suite = SUITES["mujoco-scaling-ablation"]
+    assert [task.name for task in suite.tasks] == ["Swimmer-v4", "Walker2d-v4"]
+    _, scaled, unscaled = suite.methods
+    one, other = (
+        cli.train_config("sac", list(suite.arguments(suite.tasks[0], m)[1:])) for m in (scaled, unscaled)
+    )
+    assert (one.bonus.scaling, other.bonus.scaling) == ("welford", "none")
+    other.bonus = one.bonus
+    assert one == other
+
+
+def test_smoke_has_every_algorithm_with_every_explorer_once() -> None:
+    pairs = [(method.algorithm, method.explorer) for _, method in SUITES["smoke"].cells()]
+    assert sorted(pairs) == sorted((a, e) for a in ALGORITHMS for e in EXPLORERS)
+
+
+def test_budget_seeds_and_order() -> None:
+    suite = Suite(
+        "s", "", (Task("A-v0?x=1", 1000, "--a {period}", 7), Task("B-v0", 10)), (Method("ppo"),), (1, 2)
+    )
+    jobs = suite.jobs(Path("d"), budget=0.25)
+    assert [job.label for job in jobs] == [f"{t}/ppo/seed-{s}" for s in (1, 2) for t in ("A-v0", "B-v0")]
+    assert [job.steps for job in jobs] == [250, 2, 250, 2]
+    assert suite.arguments(*next(suite.cells())) == tuple("ppo --env A-v0?x=1 --explorer none --a 7".split())
+    assert suite.jobs(Path("d"), budget=1e-9)[0].steps == 1
+
+
+def test_names_choose_runs() -> None:
+    def chosen(*only: str) -> list[str]:
+        return [method.name for _, method in suite.cells(only, ["Swimmer-v4"])]
+
+    suite = SUITES["mujoco-v4"]
+    assert chosen("sac") == ["sac", "sac+cae"]
+    assert chosen("sac+cae", "ppo+none") == ["ppo", "sac+cae"]
+    assert len(chosen()) == 6
+
+
+def test_wrong_names_get_near_matches() -> None:
+    with pytest.raises(UserError, match="did you mean mujoco-v4"):
+        suite_named("mujoco-v5")
+    with pytest.raises(UserError, match=r"method of mujoco-v4 'sac\+cea'; did you mean sac\+cae"):
+        list(SUITES["mujoco-v4"].cells(["sac+cea"]))
+    with pytest.raises(UserError, match="task of mujoco-v4 'Swimer-v4'; did you mean Swimmer-v4"):
+        list(SUITES["mujoco-v4"].cells((), ["Swimer-v4"]))
+    with pytest.raises(UserError, match=r"no run of ppo\+cae_plus-no-u on MiniGrid-DoorKey-8x8-v0"):
+        SUITES["minigrid"].jobs(Path(), 1.0, ["ppo+cae_plus-no-u"], ["MiniGrid-DoorKey-8x8-v0"])
