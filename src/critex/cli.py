@@ -149,10 +149,9 @@ def evaluate(args: list[str]) -> None:
     """Play a trained agent without any bonus: critex eval DIR --episodes 20."""
     import torch
 
-    from critex.algorithms import algorithm_module, load_config
     from critex.envs import Envs
-    from critex.run import Checkpoints, read_config
     from critex.run import evaluate as play
+    from critex.trained import load_trained
 
     def options(run: Path, /, episodes: int = 20, seed: int = 0) -> tuple[Path, int, int]:
         """Play a trained agent greedily, without any bonus, and print its extrinsic returns.
@@ -167,19 +166,12 @@ def evaluate(args: list[str]) -> None:
     path, episodes, seed = parse(options, f"{PROG} eval", args)
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {episodes}")
-    name, data = read_config(path)
-    cfg = load_config(name, data)
-    make_envs = partial(Envs, cfg.env)
-    envs = make_envs(1, seed=0)
-    agent = algorithm_module(name).Agent(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
-    envs.close()
-    state = Checkpoints(path).newest()
-    agent.load_state_dict(state["parts"]["agent"])
-    result = play(agent.policy, make_envs, episodes, seed)
+    trained = load_trained(path)
+    result = play(trained.agent.policy, partial(Envs, trained.cfg.env), episodes, seed)
     returns = torch.tensor(result["returns"], dtype=torch.float64)
     spread = returns.std().item() if len(returns) > 1 else 0.0
     print(
-        f"{path} at step {state['run']['step']}: return {returns.mean():.4g} ± {spread:.4g} over {len(returns)} episodes"
+        f"{path} at step {trained.step}: return {returns.mean():.4g} ± {spread:.4g} over {len(returns)} episodes"
     )
 
 

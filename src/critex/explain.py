@@ -7,57 +7,19 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from critex.algorithms import algorithm_module, load_config
 from critex.data import Transition
 from critex.envs import Envs, make
 from critex.errors import UserError
-from critex.explorers import Explorer, Setting, explorer_class
 from critex.report.viewer import Episode, Explanation, Step, encoded, write_explanation
-from critex.run import Checkpoints, derive_seed, read_config
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run's newest checkpoint holds, ready to act and to measure; the run itself is never touched."""
-
-    path: Path
-    algorithm: str
-    cfg: Any
-    agent: Any
-    explorer: Explorer
-    state: dict[str, Any]
-
-
-def load_trained(path: Path) -> Trained:
-    """The agent of a finished or interrupted run, and its explorer with all that it remembers."""
-    name, data = read_config(path)
-    cfg = load_config(name, data)
-    state = Checkpoints(path).newest()
-    with closing(Envs(cfg.env, 1, seed=0)) as envs:
-        agent = algorithm_module(name).Agent(
-            cfg, envs.observation_space, envs.action_space, torch.device("cpu")
-        )
-        space = getattr(
-            agent, "seen_space", envs.observation_space
-        )  # PPO's, which sees normalised observations
-    explorer = explorer_class(cfg.explorer)(
-        cfg.bonus, Setting(agent.embedding, space, cfg.num_envs, cfg.seed)
-    )
-    for part, module in (("agent", agent), ("explorer", explorer)):
-        try:
-            module.load_state_dict(state["parts"][part])
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise UserError(
-                f"the checkpoint of {path} does not fit: {part}: {' '.join(str(error).split())}"
-            ) from error
-    return Trained(path, name, cfg, agent, explorer, state)
+from critex.run import derive_seed
+from critex.trained import Trained, load_trained
 
 
 class Novelty:
@@ -179,14 +141,14 @@ def drawable(env_id: str, seed: int, gl: str | None) -> tuple[Envs, str]:
 
 def about(trained: Trained, novelty: Novelty) -> str:
     """What the bonuses on the page are measured against."""
-    step, name = trained.state["run"]["step"], trained.cfg.explorer
+    name = trained.cfg.explorer
     if name == "none":
         return "This run has no explorer: the bonus is 0 everywhere."
     if novelty.advances and trained.explorer.episodic:
         return f"The memory of {name} starts afresh with each episode and fills up in it, in a copy."
     if novelty.advances:
         return f"{name} cannot measure without remembering: a copy of its memory went on with these episodes."
-    return f"Bonuses are measured against what {name} remembered at step {step:,}; nothing is added to it."
+    return f"Bonuses are measured against what {name} remembered at step {trained.step:,}; nothing is added to it."
 
 
 def facts(trained: Trained, played: list[Episode]) -> dict[str, str]:
@@ -203,7 +165,7 @@ def facts(trained: Trained, played: list[Episode]) -> dict[str, str]:
             if scaling
             else {}
         ),
-        "Steps of training": f"{trained.state['run']['step']:,} of {cfg.steps:,}",
+        "Steps of training": f"{trained.step:,} of {cfg.steps:,}",
         "Returns here": ", ".join(f"{value:.4g}" for value in returns),
     }
 
