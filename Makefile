@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 
 # What each purpose installs beside the core.
 extras_demo := report,tensorboard
-extras_dev := dev,mujoco,minigrid,report,tensorboard
+extras_dev := dev,mujoco,minigrid,ray,report,tensorboard
 extras_docs := docs,$(extras_dev)
 
 help: ## this list

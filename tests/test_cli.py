@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -173,18 +176,26 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("args", "message"), [(["demo"], "goes on from here"), (["doctor"], "stopped")])
 def test_ctrl_c_anywhere_is_one_line(
-    args: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where it comes as the exception, and where the launcher takes note of the signal."""
+
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("critex.suite.launch", interrupted)
+    def signalled(_: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.chdir(tmp_path)
+    launch = import_module("critex.suite.launch")
+    monkeypatch.setattr(launch.Launcher, "look", lambda _: True)
+    monkeypatch.setattr(launch.time, "sleep", signalled)
     monkeypatch.setattr("critex.doctor.report", interrupted)
-    with pytest.raises(SystemExit) as stop:
+    err = io.StringIO()
+    with pytest.raises(SystemExit) as stop, redirect_stderr(err):
         main(args)
     assert stop.value.code == 130
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
+    assert message in err.getvalue() and err.getvalue().count("\n") == 1
 
 
 def test_preset_paper_knows_its_tasks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,6 +241,7 @@ def _report(runs: Sequence[Path], out: Path) -> None:
 def demo(args: list[str]) -> None:
     """See exploration happen: DQN with and without CAE on DeepSea, and a report."""
     from critex.demo import demo_jobs
+    from critex.run.files import disk_errors
     from critex.suite import launch
 
     def options(out: Path = Path("demo"), seeds: int = 3, jobs: int = 2) -> tuple[Path, int, int]:
@@ -256,6 +257,8 @@ def demo(args: list[str]) -> None:
     out, seeds, parallel = parse(options, f"{PROG} demo", args)
     if seeds < 1 or parallel < 1:
         raise UserError("--seeds and --jobs must be at least 1")
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
     runs = demo_jobs(out, range(1, seeds + 1))
     failures = launch(runs, parallel, "demo")
     if failures:
