@@ -352,9 +352,11 @@ class PPO:
             for begin in range(0, len(order), size):
                 chosen = slice(begin, begin + size)
                 batch: Any = tree_map(itemgetter(chosen), shuffled)
-                loss, losses = self.loss(**batch)
+                phi = self.critic.embed(batch["obs"])
+                loss, losses = self.loss(phi, **batch)
                 if learned:  # CAE+
-                    loss = loss + self.explorer.loss(flat.map(itemgetter(order[chosen])))  # CAE+   L + L_f
+                    pairs = flat.map(itemgetter(order[chosen]))  # CAE+
+                    loss = loss + self.explorer.loss(pairs, phi)  # CAE+   L + L_f
                 self.optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(self.weights, cfg.max_grad_norm)
@@ -363,11 +365,17 @@ class PPO:
         return {"loss": loss.detach()} | losses | self.compare(**columns)
 
     def loss(
-        self, obs: Tree, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
+        self,
+        phi: Tensor,
+        obs: Tree,
+        action: Tensor,
+        log_prob: Tensor,
+        value: Tensor,
+        target: Tensor,
+        advantage: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B]; and its parts."""
+        """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B] with its φ(s) [B, d]; and its parts."""
         cfg = self.cfg
-        phi = self.critic.embed(obs)
         out = self.actor.read(phi) if self.shared else self.actor(obs)
         actor = policy_loss(self.actor.log_prob(out, action), log_prob, advantage, cfg.clip)
         critic = value_loss(self.critic.read(phi), value, target, cfg.clip if cfg.clip_value else None)

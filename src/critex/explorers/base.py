@@ -54,7 +54,8 @@ class Explorer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seconds, self._timed = 0.0, 0  # cost of the bonus, for the card; of this process only
+        # Lists, because it takes a module long to set an attribute.
+        self._cost = [0.0, 0.0]  # seconds and steps of the bonus, for the card; of this process only
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
 
     # What an explorer fills in.
@@ -80,8 +81,11 @@ class Explorer(nn.Module):
         """A rollout [T, N] as `loss` wants it, before the algorithm cuts it into minibatches."""
         return rollout
 
-    def loss(self, batch: Transition) -> Tensor:
-        """What the explorer's own parameters, and through them the critic's trunk, minimise: L_f of CAE+."""
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
+        """What the explorer's own parameters, and through them the critic's trunk, minimise: L_f of CAE+.
+
+        `phi` [..., d]: the critic's φ(s) with its gradient, where the algorithm's own loss has just computed it.
+        """
         return torch.zeros(())
 
     def scale(self, bonus: Tensor) -> Tensor:
@@ -111,11 +115,15 @@ class Explorer(nn.Module):
         return self._record(raw, scaled, started)
 
     def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
-        raws, scaleds = raw.flatten().tolist(), scaled.flatten().tolist()  # for one env faster than tensors
-        sums = (float(len(raws)), sum(raws), sum(scaleds), sum(x * x for x in scaleds))
-        self._window = [a + b for a, b in zip(self._window, sums, strict=True)]
-        self._seconds += perf_counter() - started
-        self._timed += scaled.numel()
+        flat = (raw, scaled) if raw.ndim == 1 else (raw.flatten(), scaled.flatten())
+        raws, scaleds = flat[0].tolist(), flat[1].tolist()  # for one env faster than tensors
+        window, cost = self._window, self._cost
+        window[0] += len(raws)
+        window[1] += sum(raws)
+        window[2] += sum(scaleds)
+        window[3] += sum([x * x for x in scaleds])
+        cost[0] += perf_counter() - started
+        cost[1] += len(raws)
         return scaled
 
     def learned(self) -> list[nn.Parameter]:
@@ -138,7 +146,7 @@ class Explorer(nn.Module):
         return {
             "parameters_added": sum(p.numel() for p in self.parameters()),
             "bytes": sum(t.numel() * t.element_size() for t in tensors),
-            "bonus_us_per_step": 1e6 * self._seconds / max(self._timed, 1),
+            "bonus_us_per_step": 1e6 * self._cost[0] / max(self._cost[1], 1),
         }
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -77,11 +77,10 @@ class CAEPlus(Elliptical):
     def prepare(self, rollout: Transition) -> Transition:
         return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
 
-    def loss(self, batch: Transition) -> Tensor:
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
         project = self.U or identity
-        here, there = (
-            project(self.embedding.state(obs, batch.action)) for obs in (batch.obs, batch.next_obs)
-        )
-        loss: Tensor = self.inverse(here, there, batch.action).mean()
+        here = self.embedding.state(batch.obs, batch.action) if phi is None else phi
+        there = self.embedding.state(batch.next_obs, batch.action)
+        loss: Tensor = self.inverse(project(here), project(there), batch.action).mean()
         return self.options.loss_coef * loss

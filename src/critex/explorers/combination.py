@@ -78,8 +78,8 @@ class Combination(Scaled):
     def prepare(self, rollout: Transition) -> Transition:
         return self.second.prepare(self.first.prepare(rollout))
 
-    def loss(self, batch: Transition) -> Tensor:
-        return self.first.loss(batch) + self.second.loss(batch)
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
+        return self.first.loss(batch, phi) + self.second.loss(batch, phi)
 
     def refresh(self, replay: Replay) -> None:
         for part in self._both:

@@ -65,7 +65,7 @@ class E3B(Elliptical):
     def prepare(self, rollout: Transition) -> Transition:
         return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
 
-    def loss(self, batch: Transition) -> Tensor:
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """Mean of −log p(a | φ(s), φ(s')); its gradient reaches the encoder and the inverse dynamics."""
         loss: Tensor = self.inverse(self.encoder(batch.obs), self.encoder(batch.next_obs), batch.action)
         return loss.mean()

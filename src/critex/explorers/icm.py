@@ -68,7 +68,7 @@ class ICM(Rival):
     def prepare(self, rollout: Transition) -> Transition:
         return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
 
-    def loss(self, batch: Transition) -> Tensor:
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         here, there = self.encoder(batch.obs), self.encoder(batch.next_obs)
         forward = self.error(here, batch.action, there).mean()
         inverse: Tensor = self.inverse(here, there, batch.action).mean()

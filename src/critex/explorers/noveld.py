@@ -60,6 +60,6 @@ class NovelD(Rival):
         rise: Tensor = (new - self.config.c * old).clamp_min(0.0)
         return rise * (self.tally.visit(steps) == 1)
 
-    def loss(self, batch: Transition) -> Tensor:
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         loss: Tensor = self.novelty(self.trunk(batch.next_obs)).mean()
         return loss

@@ -44,7 +44,7 @@ class RND(Rival):
         n: Tensor = self.novelty(steps.next_obs)
         return n
 
-    def loss(self, batch: Transition) -> Tensor:
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         return self.raw(batch).mean()
 
     @torch.no_grad()
