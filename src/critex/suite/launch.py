@@ -127,12 +127,18 @@ class Launcher:
             self._running[job] = self._place.start(job)
         except UserError as error:
             self._fail(job, Failure(job, 2, (str(error),)))
+        else:
+            self._note(job)
+
+    def _note(self, job: Job) -> None:
+        """Enter its beginning into the ledger, once it has begun."""
+        if job not in self._noted and (began := self._running[job].began()):
+            self._noted.add(job)
+            self._ledger.began(job, began)
 
     def _collect(self) -> None:
         for job, worker in list(self._running.items()):
-            if job not in self._noted and (began := worker.began()):
-                self._noted.add(job)
-                self._ledger.began(job, began)
+            self._note(job)
             code = worker.poll()
             if code is None:
                 continue
