@@ -138,5 +138,5 @@ class Lines:
             self._next = time.monotonic() + LINE_SECONDS
             progress = self._board.progress(states)
             running = [job for job in self._board.jobs if states[job].startswith("runs")]
-            parts = (f"{job.label} {100 * progress[job].step / job.steps:.0f}%" for job in running)
-            print(f"{self._board.summary(states, progress)} · {', '.join(parts)}", flush=True)
+            parts = ", ".join(f"{job.label} {100 * progress[job].step / job.steps:.0f}%" for job in running)
+            print(" · ".join(filter(None, (self._board.summary(states, progress), parts))), flush=True)
