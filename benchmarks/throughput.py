@@ -1,13 +1,14 @@
 """Environment steps per second of whole training: critex, with and without CAE, against Stable-Baselines3 and SBX.
 
-    python benchmarks/throughput.py                          # some 20 minutes on an idle core
+    python benchmarks/throughput.py --compile                # some 30 minutes on an idle core
     python benchmarks/throughput.py --algorithms ppo --envs Swimmer-v4 --rivals sb3
 
 Same task, network sizes, batch size and ratio of updates to steps for all. Every run is a process of its own, pinned
 to one core, one after the other: critex, critex+cae, sb3, sbx, again and again (`--repeats`); the medians are compared
 as ratios. Time is CPU time after a warm-up that includes every compilation, so that other work on the machine weighs
 little. Beside the speeds stands the floor: the time of the bare matrix products of the updates and of the bare
-environment, which nothing that does the same arithmetic can beat.
+environment, which nothing that does the same arithmetic can beat. The rivals have no DSAC-T; ours is there for the
+share of the bonus. `--compile` adds SAC and TD3 with torch.compile.
 
 The rivals are installed from the package index, each into an environment of its own, under ~/.cache/critex.
 """
@@ -34,8 +35,10 @@ SAME = ("torch", "gymnasium", "mujoco")  # versions that the rivals share with u
 EXTRA = {"gymnasium": "[mujoco]"}
 PPO = {"rollout": 2048, "minibatches": 32, "epochs": 10, "hidden": 64, "batch": 64}
 OFF_POLICY = {"learning_starts": 500, "hidden": 256, "batch": 256}
-WARM = {"ppo": 2048, "sac": 600, "td3": 600}
-STEPS = {"ppo": 3 * 2048, "sac": 1200, "td3": 1200}  # timed, after the warm-up
+STEPS_PER_UPDATE = 20  # of DSAC-T
+WARM = {"ppo": 2048, "sac": 600, "td3": 600, "dsac": 1500}
+STEPS = {"ppo": 3 * 2048, "sac": 1200, "td3": 1200, "dsac": 4000}  # timed, after the warm-up
+RIVALLED, COMPILED = ("ppo", "sac", "td3"), ("sac", "td3")
 
 
 # ------------------------------------------------------------------------------------------------ one run
@@ -57,7 +60,7 @@ def run_critex(
             for step in super().steps(total, per_iteration):
                 if step >= warm and not self.began:
                     explorer: Any = self._parts["explorer"]
-                    explorer._seconds, explorer._timed = 0.0, 0  # its first call loads libraries
+                    explorer._cost[:] = 0.0, 0.0  # its first call loads libraries
                     self.began, self.first = time.process_time(), step
                 yield step
             self.seconds, self.timed = time.process_time() - self.began, self.step - self.first
@@ -69,6 +72,7 @@ def run_critex(
         "steps": warm + steps,
         "eval_every": 0,
         "buffer_size": 100_000,
+        "steps_per_update": STEPS_PER_UPDATE,
         "compile": compiled,
     }
     options |= quiet | OFF_POLICY | {"hidden": cfg.hidden}
@@ -128,12 +132,12 @@ def run_rival(library: str, algorithm: str, env: str, warm: int, steps: int) -> 
 
 
 def products(algorithm: str, obs: int, act: int) -> list[tuple[int, int, int]]:
-    """The matrix products [m, k]·[k, n] of one update of PPO, of one step of SAC, of two steps of TD3."""
+    """The matrix products [m, k]·[k, n] of one update of PPO or SAC, of two updates of TD3 or DSAC-T."""
     setting = PPO if algorithm == "ppo" else OFF_POLICY
     size, width = setting["batch"], setting["hidden"]
 
     def forward(inputs: int, outputs: int) -> list[tuple[int, int, int]]:
-        sizes = [inputs, width, width, outputs]
+        sizes = [inputs, *[width] * (3 if algorithm == "dsac" else 2), outputs]
         return [(size, k, n) for k, n in pairwise(sizes)]
 
     def backward(
@@ -146,14 +150,15 @@ def products(algorithm: str, obs: int, act: int) -> list[tuple[int, int, int]]:
     if algorithm == "ppo":
         nets = [forward(obs, act), forward(obs, 1)]
         return [p for net in nets for p in net + backward(net, weights=True, inputs=False)]
-    actor, critic = forward(obs, 2 * act if algorithm == "sac" else act), forward(obs + act, 1)
+    actor = forward(obs, act if algorithm == "td3" else 2 * act)
+    critic = forward(obs + act, 2 if algorithm == "dsac" else 1)
     learn_critics = actor + 2 * critic + 2 * (critic + backward(critic, weights=True, inputs=False))
-    through = 2 if algorithm == "sac" else 1  # critics that the actor's loss goes through
+    through = 1 if algorithm == "td3" else 2  # critics that the actor's loss goes through
     learn_actor = actor + backward(actor, weights=True, inputs=False)
     learn_actor += through * (critic + backward(critic, weights=False, inputs=True))
     if algorithm == "sac":
         return learn_critics + learn_actor + actor  # the temperature learns from fresh actions
-    return 2 * learn_critics + learn_actor  # the actor learns at every second step
+    return 2 * learn_critics + learn_actor  # the actor learns at every second update
 
 
 def run_floor(algorithm: str, env: str) -> dict[str, float]:
@@ -179,8 +184,9 @@ def run_floor(algorithm: str, env: str) -> dict[str, float]:
         for a, b, out in factors:
             torch.mm(a, b, out=out)
         rounds.append(time.process_time() - began)
-    share = {"ppo": PPO["epochs"] * PPO["minibatches"] / PPO["rollout"], "sac": 1.0, "td3": 0.5}[algorithm]
-    products_us = 1e6 * statistics.median(rounds) * share  # of one environment step
+    share = {"ppo": PPO["epochs"] * PPO["minibatches"] / PPO["rollout"], "sac": 1.0, "td3": 0.5}
+    share["dsac"] = 0.5 / STEPS_PER_UPDATE
+    products_us = 1e6 * statistics.median(rounds) * share[algorithm]  # of one environment step
     return {"env_us": env_us, "products_us": products_us, "steps_per_second": 1e6 / (env_us + products_us)}
 
 
@@ -238,9 +244,9 @@ def compare(algorithm: str, env: str, args: argparse.Namespace, pythons: dict[st
         "critex": (sys.executable, {**ours, "explorer": "none"}),
         "critex+cae": (sys.executable, {**ours, "explorer": "cae"}),
     }
-    if args.compile:
+    if args.compile and algorithm in COMPILED:
         contenders["critex compiled"] = (sys.executable, {**ours, "explorer": "none", "compiled": True})
-    for name, python in pythons.items():
+    for name, python in pythons.items() if algorithm in RIVALLED else ():
         contenders[name] = (python, {"kind": "rival", "library": name, **job})
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
     floors = []
@@ -286,12 +292,12 @@ def show(result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--algorithms", nargs="+", default=["ppo", "sac", "td3"], choices=list(STEPS))
+    parser.add_argument("--algorithms", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--envs", nargs="+", default=["Swimmer-v4", "HalfCheetah-v4"])
     parser.add_argument("--rivals", nargs="*", default=list(RIVALS), choices=list(RIVALS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of each run, after the warm-up")
-    parser.add_argument("--compile", action="store_true", help="also measure ours with torch.compile")
+    parser.add_argument("--compile", action="store_true", help="also SAC and TD3 with torch.compile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "throughput.json")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
@@ -300,22 +306,14 @@ def main() -> None:
         do(json.loads(args.job), args.core)
         return
     pythons = {name: install(name) for name in args.rivals}
+    versions = {package: version(package) for package in SAME} | {name: RIVALS[name] for name in args.rivals}
+    report: dict[str, Any] = {"repeats": args.repeats, "versions": versions, "results": []}
     for algorithm in args.algorithms:
         for env in args.envs:
-            result = compare(algorithm, env, args, pythons)
-            show(result)
-            keep(result, args)
-
-
-def keep(result: dict[str, Any], args: argparse.Namespace) -> None:
-    """Write the result in the place of an older one of the same algorithm and task."""
-    results = json.loads(args.out.read_text())["results"] if args.out.exists() else []
-    place = {(r["algorithm"], r["env"]): r for r in results}
-    place[result["algorithm"], result["env"]] = result
-    versions = {package: version(package) for package in SAME} | {name: RIVALS[name] for name in args.rivals}
-    report = {"repeats": args.repeats, "versions": versions, "results": list(place.values())}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(report, indent=1) + "\n")
+            report["results"].append(compare(algorithm, env, args, pythons))
+            show(report["results"][-1])
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

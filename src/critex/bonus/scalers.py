@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,44 +49,51 @@ class WelfordScaler(Scaler):
     moments already take them in.
     """
 
-    mean: Tensor
-    nu_squared: Tensor
-    count: Tensor
+    _saved = ("mean", "nu_squared", "count")
+    _dtypes = (torch.float64, torch.float64, torch.int64)
 
     def __init__(self, warmup: int = 0) -> None:
         super().__init__()
         if warmup < 0:
             raise ValueError(f"warmup must be a number of samples, 0 or more, got {warmup}")
         self.warmup = warmup
-        self.register_buffer("mean", torch.zeros((), dtype=torch.float64))  # μ
-        self.register_buffer("nu_squared", torch.zeros((), dtype=torch.float64))  # ν²
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # N
+        self.moments = [0.0, 0.0, 0.0]  # μ, ν², N; as tensors they would cost more than all the rest
 
     def forward(self, b: Tensor) -> Tensor:
-        mean, nu_squared, count = self.mean.item(), self.nu_squared.item(), int(self.count.item())
-        values = b.detach().flatten().tolist()
+        values = b.tolist() if b.ndim == 1 else b.flatten().tolist()
         if not math.isfinite(sum(values)):  # cheaper than asking the tensor, and rarely wrong
             _checked(b)
+        mean, nu_squared, count = self.moments
         scaled = []
         for value in values:
-            count += 1
+            count += 1.0
             delta = value - mean
             mean += delta / count
             nu_squared += delta * (value - mean)
             scaled.append(value / self._std(mean, nu_squared, count))
-        self.mean.fill_(mean)
-        self.nu_squared.fill_(nu_squared)
-        self.count.fill_(count)
+        self.moments[:] = mean, nu_squared, count
+        if len(scaled) == 1:
+            return torch.full_like(b, scaled[0], requires_grad=False)
         return torch.tensor(scaled, dtype=b.dtype, device=b.device).reshape(b.shape)
 
-    def _std(self, mean: float, nu_squared: float, count: int) -> float:
-        if count <= self.warmup or count == 0:
+    def std(self) -> float:
+        return self._std(*self.moments)
+
+    def _std(self, mean: float, nu_squared: float, count: float) -> float:
+        if count <= self.warmup or count == 0.0:
             return 1.0
         std = math.sqrt(nu_squared / count)
         return std if std > 1e-8 * abs(mean) else 1.0
 
-    def std(self) -> float:
-        return self._std(float(self.mean), float(self.nu_squared), int(self.count))
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for name, dtype, moment in zip(self._saved, self._dtypes, self.moments, strict=True):
+            destination[prefix + name] = torch.tensor(moment, dtype=dtype)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        absent = [prefix + name for name in self._saved if prefix + name not in state_dict]
+        args[2].extend(absent)  # the missing keys
+        if not absent:
+            self.moments = [float(state_dict[prefix + name]) for name in self._saved]
 
 
 class BatchMomentScaler(Scaler):
