@@ -75,6 +75,8 @@ class Actor(nn.Module):
 
     scale: Tensor
     centre: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], hidden: tuple[int, ...]
@@ -83,6 +85,8 @@ class Actor(nn.Module):
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
+        self.register_buffer("low", centre - scale, persistent=False)
+        self.register_buffer("high", centre + scale, persistent=False)
         self.flatten = Flatten(observation_space)
         self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], len(scale))
@@ -94,12 +98,15 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tree) -> Tensor:
         """μ(s), [..., a]."""
-        squashed: Tensor = self.head(self.body(self.flatten(obs))).tanh()
-        return squashed * self.scale + self.centre
+        return self.spread(self.head(self.body(self.flatten(obs))).tanh())
+
+    def spread(self, squashed: Tensor) -> Tensor:
+        """[−1, 1] to the range of the actions."""
+        return torch.addcmul(self.centre, squashed, self.scale)
 
     def clip(self, action: Tensor) -> Tensor:
         """Actions cut to their range."""
-        return action.clamp(self.centre - self.scale, self.centre + self.scale)
+        return action.clamp(self.low, self.high)
 
 
 class TD3:
@@ -142,10 +149,11 @@ class TD3:
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
         """Uniformly random actions before learning starts, then μ(s) with noise, [N, a]."""
-        action, scale = self.policy(obs), self.actor.scale
+        actor, action = self.actor, self.policy(obs)
         if step < self.cfg.learning_starts:
-            return (2 * torch.rand_like(action) - 1) * scale + self.actor.centre
-        return self.actor.clip(action + self.cfg.exploration_noise * scale * torch.randn_like(action))
+            return actor.spread(2 * torch.rand_like(action) - 1)
+        noise = torch.randn_like(action)
+        return actor.clip(torch.addcmul(action, noise, actor.scale, value=self.cfg.exploration_noise))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
@@ -157,10 +165,9 @@ class TD3:
     def target(self, batch: Batch, reward: Tensor) -> Tensor:
         """y = r + γ(1 − terminated) min Q̄(s',a'), a' = μ̄(s') with clipped noise, [B]."""
         cfg, action = self.cfg, self.actor_target(batch.next_obs)
-        noise = (cfg.target_noise * torch.randn_like(action)).clamp(
-            -cfg.target_noise_clip, cfg.target_noise_clip
-        )
-        action = self.actor.clip(action + noise * self.actor.scale)
+        noise = torch.randn_like(action).mul_(cfg.target_noise)
+        noise.clamp_(-cfg.target_noise_clip, cfg.target_noise_clip)
+        action = self.actor.clip(torch.addcmul(action, noise, self.actor.scale))
         q = torch.minimum(self.target1(batch.next_obs, action), self.target2(batch.next_obs, action))
         return reward + cfg.gamma * ~batch.terminated * q
 
@@ -174,7 +181,7 @@ class TD3:
         actor = self.actor
         seen = trace(actor.layers, actor.flatten(obs))
         squashed = seen[-1].tanh()
-        q, slope = smallest((self.q1,), obs, squashed * actor.scale + actor.centre)
+        q, slope = smallest((self.q1,), obs, actor.spread(squashed))
         g = slope * actor.scale * (1 - squashed.square()) / -len(q)
         return -q.mean(), parameter_gradients(actor.layers, seen, g)
 

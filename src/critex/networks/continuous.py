@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data.tree import Tree
@@ -40,16 +41,15 @@ class Critic(nn.Module):
 
     def inputs(self, obs: Tree, action: Tensor) -> Tensor:
         """What the first layer is given, [..., o + a]."""
-        return torch.cat([self.flatten(obs), action], dim=-1)
+        return torch.cat([self.flatten.forward(obs), action], dim=-1)
 
     def embed(self, obs: Tree, action: Tensor) -> Tensor:
-        """φ(s,a), [..., hidden[-1]]."""
-        phi: Tensor = self.body(self.inputs(obs, action))
-        return phi
+        """φ(s,a), [..., hidden[-1]]. One row at a time, calling a module would take as long as its arithmetic."""
+        return self.body.forward(self.inputs(obs, action))
 
     def forward(self, obs: Tree, action: Tensor) -> Tensor:
         """Q(s,a), [...]; with several outputs [..., outputs]."""
-        q: Tensor = self.head(self.embed(obs, action))
+        q = F.linear(self.embed(obs, action), self.head.weight, self.head.bias)
         return q.squeeze(-1) if self.head.out_features == 1 else q
 
 
@@ -59,14 +59,14 @@ def regression(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """L = Σ mean (Q − y)² over the critics; Q₁ [B]; and the gradient of L for the parameters of all critics."""
     x = critics[0].inputs(obs, action)
-    loss, q, gradients = torch.zeros((), device=y.device), [], []
+    q, losses, gradients = [], [], []
     for critic in critics:
         seen = trace(critic.layers, x)
         q.append(seen[-1].squeeze(-1))
         error = q[-1] - y
-        loss = loss + error.dot(error) / len(y)
+        losses.append(error.dot(error) / len(y))
         gradients += parameter_gradients(critic.layers, seen, (2 / len(y) * error).unsqueeze(-1))
-    return loss, q[0], gradients
+    return torch.stack(losses).sum(), q[0], gradients
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The gradients of ReLU networks written out: autograd's numbers without its bookkeeping, a fifth of an update.
 
-A network is its `layers`, a weight and a bias each, with a ReLU after every layer but the last.
+A network is its `layers`, a weight and a bias each, with a ReLU after every layer but the last. Call these functions
+under `torch.no_grad()`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,7 +22,6 @@ def relu_layers(body: nn.Sequential, head: nn.Linear) -> Layers:
     return [(linear.weight, linear.bias) for linear in modules[::2] if isinstance(linear, nn.Linear)]
 
 
-@torch.no_grad()
 def trace(layers: Layers, x: Tensor) -> list[Tensor]:
     """x, h₁, …, hₙ, out: what each layer is given, [B, …], and what the last returns, [B, o]."""
     seen = [x]
@@ -31,7 +30,6 @@ def trace(layers: Layers, x: Tensor) -> list[Tensor]:
     return [*seen, F.linear(seen[-1], *layers[-1])]
 
 
-@torch.no_grad()
 def parameter_gradients(layers: Layers, seen: list[Tensor], g: Tensor) -> list[Tensor]:
     """∂L/∂W₁, ∂L/∂b₁, … from a trace and g = ∂L/∂out, [B, o]. The trace is used up."""
     gradients: list[Tensor] = []
@@ -42,7 +40,6 @@ def parameter_gradients(layers: Layers, seen: list[Tensor], g: Tensor) -> list[T
     return gradients[::-1]
 
 
-@torch.no_grad()
 def input_gradient(layers: Layers, seen: list[Tensor], columns: slice, rows: Tensor | None = None) -> Tensor:
     """∂out/∂x of a network with one number out, for some columns of x and, if given, some rows alone."""
     g = layers[-1][0]
