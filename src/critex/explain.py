@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from critex.report.viewer import Episode, Explanation, Step, encoded, write_expl
 from critex.run import derive_seed
 from critex.trained import Trained, load_trained
 
+# What draws where there is no screen and no sound: MuJoCo through EGL, pygame (classic control, Box2D) into memory.
+WITHOUT_SCREEN = {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
+
 
 class Novelty:
     """(raw, scaled) bonus of a transition [1], as training would pay it after the checkpoint.
@@ -32,9 +35,8 @@ class Novelty:
     def __init__(self, trained: Trained) -> None:
         self._explorer, self._see = trained.explorer, getattr(trained.agent, "see", lambda obs: obs)
         self.advances = trained.explorer.episodic
-        self._rows = (
-            trained.cfg.num_envs if self.advances else 1
-        )  # an episodic memory has a place for each env
+        # An episodic memory has a place for each env of training; all of them are shown the same step.
+        self._rows = trained.cfg.num_envs if self.advances else 1
 
     def __call__(self, step: Transition) -> tuple[float, float]:
         step = replace(step, obs=self._see(step.obs), next_obs=self._see(step.next_obs))
@@ -59,11 +61,9 @@ def explain(
     for name, value in (("episodes", episodes), ("max-steps", max_steps)):
         if value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}")
-    gl = os.environ.pop(
-        "MUJOCO_GL", None
-    )  # a GL library that is not there must fail where we draw, not on import
-    trained = load_trained(path)
-    envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"), gl)
+    with without("MUJOCO_GL"):  # a GL library that is not there must fail where we draw, not on import
+        trained = load_trained(path)
+    envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"))
     novelty = Novelty(trained)
     with closing(envs), torch.no_grad():
         played = [play(trained.agent, envs, novelty, e, max_steps, frames=not note) for e in range(episodes)]
@@ -82,16 +82,12 @@ def play(agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, 
         frame = envs.render()[0] if frames else None
         transition, obs = envs.step(agent.policy(obs))
         raw, scaled = novelty(transition)
-        info, action, reward = (
-            transition.info,
-            action_words(transition.action[0]),
-            float(transition.reward[0]),
-        )
-        here = here or cell(info.get("start_position"))
+        here = here or cell(transition.info.get("start_position"))
+        action, reward = action_words(transition.action[0]), float(transition.reward[0])
         steps.append(Step(action, reward, raw, scaled, here, None if frame is None else encoded(frame)))
         if transition.ended[0]:
             return Episode(steps, "terminated" if transition.terminated[0] else "truncated")
-        here = cell(info.get("position"))
+        here = cell(transition.info.get("position"))
     return Episode(steps, f"cut off after {max_steps} steps")
 
 
@@ -108,22 +104,29 @@ def cell(position: Tensor | None) -> tuple[int, int] | None:
     return (row[0] if row else 0), column
 
 
-def drawable(env_id: str, seed: int, gl: str | None) -> tuple[Envs, str]:
-    """The environment with frames to draw; without them, and with the reason, where they cannot be had.
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """Leave an environment variable out for a while."""
+    value = os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[name] = value
 
-    `gl` is what MUJOCO_GL said; if nothing, and there is no screen, EGL draws.
-    """
+
+def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
+    """The environment with frames to draw; without them, and with the reason, where they cannot be had."""
     with closing(make(env_id)) as env:
         modes = env.metadata.get("render_modes", [])
     mode = next((m for m in ("rgb_array", "ansi") if m in modes), None)
     if mode is None:
         return Envs(env_id, 1, seed), f"{env_id} draws no frames; shown without."
-    if gl := gl or ("egl" if sys.platform == "linux" and not os.environ.get("DISPLAY") else None):
-        os.environ["MUJOCO_GL"] = gl
-    complain, sys.unraisablehook = (
-        sys.unraisablehook,
-        lambda _: None,
-    )  # a half-made viewer does, once more, at its end
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        for name, value in WITHOUT_SCREEN.items():
+            os.environ.setdefault(name, value)
+    complain = sys.unraisablehook
+    sys.unraisablehook = lambda _: None  # a viewer that was half made complains once more at its end
     try:
         envs = Envs(env_id, 1, seed, render_mode=mode)
         envs.render()
@@ -154,17 +157,13 @@ def about(trained: Trained, novelty: Novelty) -> str:
 def facts(trained: Trained, played: list[Episode]) -> dict[str, str]:
     """What the page tells of the run."""
     cfg, returns = trained.cfg, [sum(step.reward for step in episode.steps) for episode in played]
-    scaling = getattr(cfg.bonus, "scaling", None)
+    scaling = getattr(cfg.bonus, "scaling", "none")
     return {
         "Environment": cfg.env,
         "Algorithm": trained.algorithm,
         "Explorer": cfg.explorer,
         "α": f"{cfg.alpha:g}, in the {cfg.bonus_in}",
-        **(
-            {"Scaling of the bonus": "batch, in the learner; none here" if scaling == "batch" else scaling}
-            if scaling
-            else {}
-        ),
+        "Scaling of the bonus": "batch, in the learner; none here" if scaling == "batch" else scaling,
         "Steps of training": f"{trained.step:,} of {cfg.steps:,}",
         "Returns here": ", ".join(f"{value:.4g}" for value in returns),
     }

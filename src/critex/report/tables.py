@@ -141,8 +141,9 @@ class Grid:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Every method that has a baseline, over all tasks."""
-        return [self._comparison(m) for m in self.columns if m in self.baseline_of and self.chance]
+        """Every method that has a baseline, over all tasks; without those of which neither we nor the paper have any."""
+        every = [self._comparison(m) for m in self.columns if m in self.baseline_of and self.chance]
+        return [c for c in every if c.tasks or not math.isnan(c.paper_rpi)]
 
     def _comparison(self, method: str) -> Comparison:
         tasks = [pairs for task in self.rows if (pairs := self.pairs(task, method))]
