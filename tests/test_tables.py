@@ -200,3 +200,16 @@ def test_the_report_of_a_suite_that_has_not_begun(tmp_path: Path, capsys: pytest
     page = (tmp_path / "report" / "index.html").read_text()
     assert "No run of ours yet." in page
     assert "2,503 ± 786.6 (n=5)" in page
+
+
+def test_no_report_of_another_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suite, version, message in (
+        ("mujoco-v4", 0, "version 0 of mujoco-v4"),
+        ("mujoco-v44", 1, "'mujoco-v44'"),
+    ):
+        (tmp_path / "suite.toml").write_text(f'suite = "{suite}"\nversion = {version}\nbudget = 1.0\n')
+        with pytest.raises(SystemExit) as stop:
+            main(["report", str(tmp_path), "--out", str(tmp_path / "report")])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()

@@ -25,7 +25,7 @@ SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 CURVES = {"episodes": "return", "evaluations": "evaluation"}
 OURS = {
     "episodes": "the mean return of the last 100 training episodes",
-    "evaluations": "the mean return of the last tenth of the evaluations",
+    "evaluations": "the mean return of the last tenth of the evaluations, or of the last if a run ends at its goal",
     "parameters": "the parameters of agent and explorer",
 }
 PARAMETERS = "parameters"
