@@ -7,7 +7,7 @@ that CAE+ adds on top `# CAE+`; without them this is plain TD3. The defaults are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +21,7 @@ from critex.envs import Envs
 from critex.errors import require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Adam, Critic, Flatten, Layers, action_range, mlp, polyak_, relu_layers
+from critex.networks import Adam, Critic, Flatten, action_range, mlp, polyak_, relu_layers
 from critex.networks import parameter_gradients, plus, regression, smallest, trace
 from critex.run import Run, RunConfig
 
@@ -90,11 +90,7 @@ class Actor(nn.Module):
         self.flatten = Flatten(observation_space)
         self.body = mlp([self.flatten.dim, *hidden])
         self.head = nn.Linear(hidden[-1], len(scale))
-
-    @cached_property
-    def layers(self) -> Layers:
-        """Body and head, for gradients by hand."""
-        return relu_layers(self.body, self.head)
+        self.layers = relu_layers(self.body, self.head)  # for gradients by hand
 
     def forward(self, obs: Tree) -> Tensor:
         """μ(s), [..., a]."""

@@ -3,7 +3,7 @@
 from critex.networks.adam import Adam, minimise, plus
 from critex.networks.continuous import Critic, action_range, polyak_, regression, smallest
 from critex.networks.encoder import Encoder, encoder, is_flat
-from critex.networks.gradient import Layers, parameter_gradients, relu_layers, trace
+from critex.networks.gradient import parameter_gradients, relu_layers, trace
 from critex.networks.mlp import Flatten, mlp
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Critic",
     "Encoder",
     "Flatten",
-    "Layers",
     "action_range",
     "encoder",
     "is_flat",

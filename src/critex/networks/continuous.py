@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.errors import UserError
-from critex.networks.gradient import Layers, input_gradient, parameter_gradients, relu_layers, trace
+from critex.networks.gradient import input_gradient, parameter_gradients, relu_layers, trace
 from critex.networks.mlp import Flatten, ReLU, mlp
 
 
@@ -33,11 +32,8 @@ class Critic(nn.Module):
         self.flatten = Flatten(observation_space)
         self.body = mlp([self.flatten.dim + action_dim, *hidden], activation)  # φ
         self.head = nn.Linear(hidden[-1], outputs)  # θ
-
-    @cached_property
-    def layers(self) -> Layers:
-        """Body and head, for gradients by hand."""
-        return relu_layers(self.body, self.head)
+        if activation is ReLU:
+            self.layers = relu_layers(self.body, self.head)  # for gradients by hand
 
     def inputs(self, obs: Tree, action: Tensor) -> Tensor:
         """What the first layer is given, [..., o + a]."""
