@@ -440,6 +440,7 @@ def train(cfg: Config, run: Run) -> None:
                 rollout.add(transition)
                 obs = agent.see(raw, learn=transition.ended) if restarted else next_obs
         batch, _ = rollout.stack()
+        run.visits(batch)
         if cfg.normalize_reward:
             batch.reward = agent.reward_normalizer(batch.reward, batch.terminated)
         batch = batch.to(run.device)

@@ -263,10 +263,13 @@ class Run:
             self._solved = goal is not None and result["return"] >= goal
 
     def visits(self, step: Transition) -> None:
-        """Count the cells that the envs are in, where they report a position; visits.json keeps the counts."""
+        """Count the cells that the envs are in, where they report a position; visits.json keeps the counts.
+
+        One vector step [N], or a whole rollout [T, N] at once.
+        """
         position = step.info.get("position")
         if position is not None:
-            self._visits.add(position, self.step)
+            self._visits.add(position.flatten(0, step.reward.ndim - 1), self.step)
 
     # Checkpoints --------------------------------------------------------------------------------------------
 
