@@ -375,6 +375,64 @@ def test_learns_the_identity(
     assert np.mean(returns[:256]) < start and np.mean(returns[-512:]) > goal
 
 
+class Quadrant(gym.Env[Any, Any]):
+    """One step: name the bright quarter of an image, alone or in a dict beside a vector that means nothing."""
+
+    action_space = gym.spaces.Discrete(4)
+
+    def __init__(self, nested: bool) -> None:
+        self.nested = nested
+        image, vector = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8), gym.spaces.Box(-1, 1, (2,))
+        self.observation_space = gym.spaces.Dict({"image": image, "vector": vector}) if nested else image
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = int(self.np_random.integers(4))
+        image = self.np_random.integers(0, 60, (8, 8, 3)).astype(np.uint8)
+        row, column = 4 * (self.state // 2), 4 * (self.state % 2)
+        image[row : row + 4, column : column + 4] += 180
+        self.seen = {"image": image, "vector": np.zeros(2, np.float32)} if self.nested else image
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.seen, float(action == self.state), True, False, {}
+
+
+gym.register("PpoQuadrant-v0", Quadrant, kwargs={"nested": False})
+gym.register("PpoQuadrantDict-v0", Quadrant, kwargs={"nested": True})
+
+
+@pytest.mark.parametrize(
+    ("env", "explorer", "bonus"),
+    [
+        ("PpoQuadrant-v0", "cae", EllipticalConfig(scope="episodic")),
+        ("PpoQuadrantDict-v0", "cae_plus", CAEPlusConfig(embedding="next_state")),
+    ],
+)
+def test_learns_from_images_and_dicts_through_a_shared_trunk(
+    train: Callable[..., Path], env: str, explorer: str, bonus: Any
+) -> None:
+    options = {"rollout": 32, "num_envs": 8, "minibatches": 4, "epochs": 4, "learning_rate": 3e-3}
+    path = train(
+        "ppo", env=env, explorer=explorer, bonus=bonus, alpha=0.01, steps=4_096, hidden=(32,), **options
+    )
+    returns = [line["return"] for line in metrics(path) if line["kind"] == "episode"]
+    assert np.mean(returns[:256]) < 0.45 and np.mean(returns[-512:]) > 0.9
+
+
+def test_a_shared_trunk_counts_once_and_gets_the_gradient_of_both() -> None:
+    torch.manual_seed(0)
+    space = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    agent = PPO(Config(**SMALL), space, gym.spaces.Discrete(3), torch.device("cpu"))
+    assert agent.actor.trunk is agent.critic.trunk
+    assert len({id(p) for p in agent.weights}) == len(agent.weights)
+    trunk = sum(p.numel() for p in agent.critic.trunk.parameters())
+    assert sum(p.numel() for p in agent.weights) == trunk + 3 * (8 + 1) + (8 + 1)
+    flat = make()
+    assert flat.actor.trunk is not flat.critic.trunk  # vectors keep two networks, as in CleanRL
+    assert make(shared=True).critic.trunk.encode is None
+
+
 # --- golden numbers and resume ---
 
 
