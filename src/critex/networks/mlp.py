@@ -46,20 +46,36 @@ def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> MLP
 
 
 class Flatten(nn.Module):
-    """Observations of a Box or Discrete space as float vectors [..., dim]; integers become one-hot."""
+    """Observations as float vectors [..., dim], without a parameter: integers one-hot, the entries of a dict in turn."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
         super().__init__()
+        self.dim: int
+        self._entries: dict[str, Flatten] = {}
+        self._ndim, self._sizes = 1, [0]
         match space:
+            case gym.spaces.Dict():
+                self._entries = {key: Flatten(child) for key, child in space.items()}
+                self.dim = sum(entry.dim for entry in self._entries.values())
             case gym.spaces.Discrete():
                 self.dim, self._ndim = int(space.n), 0
-            case gym.spaces.Box():
+            case gym.spaces.MultiDiscrete() if space.nvec.ndim == 1:
+                self._sizes = space.nvec.tolist()
+                self.dim = sum(self._sizes)
+            case gym.spaces.Box() | gym.spaces.MultiBinary():
                 self.dim, self._ndim = prod(space.shape), len(space.shape)
             case _:
-                raise UserError(f"observation space {space} is not supported here; Box and Discrete are")
+                raise UserError(
+                    f"observation space {space} is not supported here; Box, Discrete, MultiDiscrete, MultiBinary and "
+                    "dicts of them are"
+                )
 
     def forward(self, obs: Tree) -> Tensor:
-        assert not isinstance(obs, dict)
+        if isinstance(obs, dict):
+            return torch.cat([entry.forward(obs[key]) for key, entry in self._entries.items()], dim=-1)
         if self._ndim == 0:
-            return F.one_hot(obs, self.dim).to(torch.get_default_dtype())
+            return F.one_hot(obs.long(), self.dim).to(torch.get_default_dtype())
+        if self._sizes != [0]:
+            parts = [F.one_hot(obs[..., i].long(), n) for i, n in enumerate(self._sizes)]
+            return torch.cat(parts, dim=-1).to(torch.get_default_dtype())
         return (obs.flatten(-self._ndim) if self._ndim > 1 else obs).to(torch.get_default_dtype())
