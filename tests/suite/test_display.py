@@ -70,17 +70,21 @@ def test_lines_for_a_log_file(
     monkeypatch.chdir(tmp_path)
     clock = 0.0
     monkeypatch.setattr("critex.suite.display.time.monotonic", lambda: clock)
-    first, second = job("a"), job("b")
+    first, second, before = job("a"), job("b"), job("c")
     at(second, 30, 30.0)
-    with display("mine", [first, second], 2) as show:
+    at(before, 100, 100.0)
+    (before.out / "card.json").touch()
+    with display("mine", [first, second, before], 2) as show:
         assert isinstance(show, Lines)
-        show({first: "runs", second: "runs"})
-        show({first: "finished", second: "runs"})
+        rest = {before: "finished"}
+        show({first: "runs", second: "runs", **rest})
+        show({first: "finished", second: "runs", **rest})
         clock = 25.0
-        show({first: "finished", second: "runs"})
-        show({first: "finished", second: "failed"})
+        show({first: "finished", second: "runs", **rest})
+        show({first: "finished", second: "failed", **rest})
     assert capsys.readouterr().out.splitlines() == [
-        "mine: a finished (1 of 2)",
-        "mine: 1 of 2 finished, 1 run · ETA 1:10 · b 30%",
-        "mine: b failed (2 of 2)",
+        "mine: 1 of 3 were finished before",
+        "mine: a finished (2 of 3)",
+        "mine: 2 of 3 finished, 1 run · ETA 1:10 · b 30%",
+        "mine: b failed (3 of 3)",
     ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import pytest
 
 from critex.errors import UserError
 from critex.suite import launch, places
-from critex.suite.ledger import LEDGER, read_ledger
 from critex.suite.places import RayCluster, ray_cluster
 
 from .test_launch import STEPS, begun, job, metrics, pid_of, story, wait_for
@@ -24,58 +24,54 @@ from .test_launch import STEPS, begun, job, metrics, pid_of, story, wait_for
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: critex[ray]")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with ray_cluster(None, cpus=2) as place:
+@needs_ray
+def test_same_metrics_here_and_on_a_cluster_where_a_run_and_a_node_are_killed(tmp_path: Path) -> None:
+    """A node dies with the actor that watches the run, and with the run."""
+    killed, lost, here = (job(tmp_path / name, steps=STEPS) for name in ("killed", "lost", "here"))
+
+    def murderer() -> None:
+        wait_for(lambda: begun(killed))
+        os.kill(wait_for(lambda: pid_of(tmp_path, killed)), signal.SIGKILL)
+
+    def disaster() -> None:
+        wait_for(lambda: begun(lost))
+        pid = wait_for(lambda: pid_of(tmp_path, lost))
+        os.kill(pid, signal.SIGSTOP)  # it waits here for its end
+        os.kill(parent_of(pid), signal.SIGKILL)
+        wait_for(lambda: "lost the worker" in lost.log.read_text())
+        os.kill(pid, signal.SIGKILL)
+
+    threads = [threading.Thread(target=target) for target in (murderer, disaster)]
+    with started(cpus=2) as place:
+        assert place.cpus == 2
+        for thread in threads:
+            thread.start()
+        assert launch([killed, lost], place=place, ledger=tmp_path) == []
+    for thread in threads:
+        thread.join()
+    assert launch([here]) == []
+    assert story(tmp_path, killed) == story(tmp_path, lost) == ["began", "failed", "began", "finished"]
+    assert metrics(killed) == metrics(lost) == metrics(here)
+
+
+TOO_BUSY = "timed out during startup"  # Ray gives itself 30 seconds
+
+
+@contextmanager
+def started(cpus: int) -> Iterator[RayCluster]:
+    """A cluster here, unless this machine is too busy for Ray to start at all."""
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(ray_cluster(None, cpus))
+        except UserError as error:
+            if TOO_BUSY in str(error):
+                pytest.skip(str(error))
+            raise
         yield place
 
 
-@needs_ray
-def test_same_metrics_here_and_on_a_cluster_where_a_worker_is_killed(
-    tmp_path: Path, cluster: RayCluster
-) -> None:
-    assert cluster.cpus == 2
-    here, victim, other = (
-        job(tmp_path / "here", steps=STEPS),
-        *(job(tmp_path / name, steps=STEPS) for name in ("victim", "other")),
-    )
-
-    def murderer() -> None:
-        wait_for(lambda: begun(victim))
-        os.kill(wait_for(lambda: pid_of(tmp_path, victim)), signal.SIGKILL)
-
-    thread = threading.Thread(target=murderer)
-    thread.start()
-    assert launch([victim, other], place=cluster, ledger=tmp_path) == []
-    thread.join()
-    assert launch([here]) == []
-    assert story(tmp_path, victim) == ["began", "failed", "began", "finished"]
-    assert story(tmp_path, other) == ["began", "finished"]
-    assert metrics(victim) == metrics(other) == metrics(here)
-    parent = {line["pid"] for line in read_ledger(tmp_path / LEDGER)}
-    assert os.getpid() not in parent
-
-
-@needs_ray
-def test_a_lost_node_is_a_failure_that_is_tried_again(tmp_path: Path, cluster: RayCluster) -> None:
-    """The actor beside the run dies, as it does when its node does."""
-    one = job(tmp_path / "a", steps=STEPS)
-
-    def murderer() -> None:
-        wait_for(lambda: begun(one))
-        pid = wait_for(lambda: pid_of(tmp_path, one))
-        actor = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        os.kill(pid, signal.SIGSTOP)
-        os.kill(actor, signal.SIGKILL)
-        wait_for(lambda: "lost the worker" in one.log.read_text())
-        os.kill(pid, signal.SIGKILL)
-
-    thread = threading.Thread(target=murderer)
-    thread.start()
-    assert launch([one], place=cluster, ledger=tmp_path) == []
-    thread.join()
-    assert story(tmp_path, one) == ["began", "failed", "began", "finished"]
-    assert metrics(one)[-1]["step"] == STEPS
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 @needs_ray
@@ -88,11 +84,16 @@ def test_after_a_killed_launcher_of_a_cluster_nothing_is_lost(tmp_path: Path) ->
         f"    launch([job(out / name, steps={STEPS}) for name in 'ab'], 1, place=place, ledger=out)"
     )
     command = [sys.executable, "-c", script]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2]
-    )
+    errors = tmp_path / "errors.txt"
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=Path(__file__).parents[2]
+        )
     try:
-        wait_for(lambda: begun(one), process)
+        wait_for(lambda: begun(one) or process.poll() is not None)
+        if process.poll() is not None and TOO_BUSY in errors.read_text():
+            pytest.skip("Ray takes longer than 30 s to start: this machine is too busy")
+        assert process.poll() is None, errors.read_text()
     finally:
         process.kill()
         process.wait()

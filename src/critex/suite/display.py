@@ -125,16 +125,18 @@ class Lines:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._ended: set[Job] = set()
+        self._ended = {job for job in board.jobs if job.finished}
+        if self._ended:
+            print(f"{board.title}: {len(self._ended)} of {len(board.jobs)} were finished before", flush=True)
         self._next = time.monotonic() + LINE_SECONDS
 
     def __call__(self, states: Mapping[Job, str]) -> None:
-        ended = {job: state for job, state in states.items() if not going_on(state)}
-        for job in ended.keys() - self._ended:
-            self._ended.add(job)
-            count = f"{len(self._ended)} of {len(self._board.jobs)}"
-            print(f"{self._board.title}: {job.label} {ended[job]} ({count})", flush=True)
-        if len(ended) < len(states) and time.monotonic() >= self._next:
+        for job in self._board.jobs:
+            if job not in self._ended and not going_on(states[job]):
+                self._ended.add(job)
+                count = f"{len(self._ended)} of {len(self._board.jobs)}"
+                print(f"{self._board.title}: {job.label} {states[job]} ({count})", flush=True)
+        if len(self._ended) < len(states) and time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_SECONDS
             progress = self._board.progress(states)
             running = [job for job in self._board.jobs if states[job].startswith("runs")]

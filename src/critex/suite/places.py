@@ -154,7 +154,8 @@ def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
     own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
     try:
         ray.init(**({"address": address} if address else own), log_to_driver=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:
+        ray.shutdown()
         what = f"no Ray cluster can be reached at {address}" if address else "Ray does not start here"
         raise UserError(f"{what}: {one_line(error)}") from error
     try:
