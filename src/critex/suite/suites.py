@@ -78,7 +78,7 @@ _SUITES = (
     ),
     Suite(
         "deepsea",
-        "How deep a sea DQN crosses, with ε-greedy and with CAE",
+        "How deep a sea DQN crosses, with ε-greedy, with CAE, and with counts as the oracle",
         tasks=tuple(
             Task(f"DeepSea-{n}-v0", 2000 * n, f"--hidden {width}", period=20 * n) for n, width in SEAS
         ),
@@ -86,6 +86,7 @@ _SUITES = (
             Method("dqn", flags="--epsilon-start 1 --epsilon-end 0.01 --epsilon-fraction 0.1"),
             Method("dqn", "cae", flags=UCB),
             Method("dqn", "cae", "thompson", f"{UCB} --bonus.strategy thompson"),
+            Method("dqn", "counts", flags=f"--bonus-in value --alpha 0.05 --bonus.of state_action {GREEDY}"),
         ),
         seeds=SEEDS,
         flags=(
