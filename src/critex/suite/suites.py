@@ -86,7 +86,7 @@ _SUITES = (
             Method("dqn", flags="--epsilon-start 1 --epsilon-end 0.01 --epsilon-fraction 0.1"),
             Method("dqn", "cae", flags=UCB),
             Method("dqn", "cae", "thompson", f"{UCB} --bonus.strategy thompson"),
-            Method("dqn", "counts", flags=f"--bonus-in value --alpha 0.05 --bonus.of state_action {GREEDY}"),
+            Method("dqn", "counts", flags=f"--bonus-in value --alpha 0.2 --bonus.of state_action {GREEDY}"),
         ),
         seeds=SEEDS,
         flags=(
