@@ -53,7 +53,7 @@ BEST = {
     "ε-greedy": "ε 1 → 0.01 over 10 %",
     "CAE (UCB)": "α 0.05",
     "CAE (Thompson)": "α 0.05",
-    "counts": "α 0.05",
+    "counts": "α 0.2",
 }
 
 UCB = TRIES["CAE (UCB)"][BEST["CAE (UCB)"]]
