@@ -39,7 +39,7 @@ def main() -> None:
     problems: list[str] = []
     curves: list[tuple[Any, ...]] = []
     totals: list[dict[str, Any]] = []
-    for path in sorted(args.runs.glob("*/*/seed-*")):
+    for path in sorted(p.parent for p in args.runs.glob("*/*/seed-*/config.toml")):
         task, method = path.parts[-3:-1]
         run = load_run(path, problems)
         rows = curve(run)

@@ -1,23 +1,26 @@
 """Which α for which explorer on MiniGrid? The same three tries for each, one seed, a quarter of a million steps.
 
-    python benchmarks/minigrid.py tune      # called again, finished runs are kept and interrupted ones go on
-    python benchmarks/minigrid.py table     # what came out
-
-The best of the three is the explorer's α in the preset `minigrid`; `critex suite run minigrid` then runs other seeds.
+python benchmarks/minigrid.py tune      # called again, finished runs are kept and interrupted ones go on
+critex suite run minigrid               # other seeds, with the best of the three, which the preset holds
+python benchmarks/curves.py runs/minigrid results/minigrid
+python benchmarks/minigrid.py table     # what came out, from results/minigrid
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+from collections import deque
 from pathlib import Path
 
 from critex.report.runs import load_run
-from critex.report.stats import final_score
+from critex.report.stats import final_score, summarise
 from critex.suite import Job, launch
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "minigrid" / "tuning.csv"
+RESULTS = ROOT / "results" / "minigrid"
+TUNING = RESULTS / "tuning.csv"
+SOLVED, EPISODES = 0.5, 100
 ENV, STEPS, SEED = "MiniGrid-MultiRoom-N4-S5-v1", 250_000, 11
 SCALED = (0.003, 0.01, 0.03)
 ALPHAS = {
@@ -32,6 +35,45 @@ def job(explorer: str, alpha: float, out: Path) -> Job:
     flags = f"ppo --env {ENV} --preset minigrid --explorer {explorer} --alpha {alpha} --seed {SEED} --steps {STEPS}"
     train = (*flags.split(), *"--threads 1 --no-tensorboard --log-every 10000".split())
     return Job(f"{explorer}, α = {alpha}", out / f"{explorer}-{alpha}", train, STEPS)
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """The rows of one of the results' files."""
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def solved_at(rows: list[dict[str, str]]) -> int | None:
+    """The first step at which the last 100 episodes returned 0.5 on average."""
+    window: deque[tuple[int, float]] = deque()
+    for row in rows:
+        window.append((int(row["episodes"]), float(row["return"])))
+        while sum(n for n, _ in window) - window[0][0] >= EPISODES:
+            window.popleft()
+        count = sum(n for n, _ in window)
+        if count >= EPISODES and sum(n * r for n, r in window) / count >= SOLVED:
+            return int(row["step"])
+    return None
+
+
+def table() -> str:
+    """A line for each method, as Markdown: its score over the seeds, and when each seed was halfway."""
+    runs, curves = read("runs.csv"), read("curves.csv")
+    lines = [
+        "| method | score, mean ± std (seeds) | each seed | steps until 100 episodes return 0.5 |",
+        "|---|---|---|---|",
+    ]
+    for method in dict.fromkeys(row["method"] for row in runs):
+        own = [row for row in runs if row["method"] == method]
+        scores = [float(row["final_score"]) for row in own]
+        total = summarise(scores)
+        steps = [
+            solved_at([c for c in curves if (c["method"], c["seed"]) == (method, row["seed"])]) for row in own
+        ]
+        each = ", ".join(f"{score:.2f}" for score in scores)
+        when = ", ".join("never" if step is None else f"{step:,}" for step in steps)
+        lines.append(f"| {method} | {total.mean:.3f} ± {total.std:.3f} ({total.n}) | {each} | {when} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -52,10 +94,12 @@ def main() -> None:
             if trial.finished:
                 score = final_score(load_run(trial.out, []).returns)
                 rows.append((explorer, str(alpha), str(SEED), str(STEPS), f"{score:.4f}"))
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        with TUNING.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
-    print(RESULTS.read_text(encoding="utf-8"), end="")
+        print(TUNING.read_text(encoding="utf-8"), end="")
+    else:
+        print(table())
 
 
 if __name__ == "__main__":
