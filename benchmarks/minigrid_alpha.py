@@ -1,9 +1,9 @@
 """Which α for which explorer on MiniGrid? The same three tries for each, one seed, a quarter of a million steps.
 
-python benchmarks/minigrid.py tune      # called again, finished runs are kept and interrupted ones go on
+python benchmarks/minigrid_alpha.py tune      # called again, finished runs are kept and interrupted ones go on
 critex suite run minigrid               # other seeds, with the best of the three, which the preset holds
 python benchmarks/curves.py runs/minigrid results/minigrid
-python benchmarks/minigrid.py table     # what came out, from results/minigrid
+python benchmarks/minigrid_alpha.py table     # what came out, from results/minigrid
 """
 
 from __future__ import annotations
