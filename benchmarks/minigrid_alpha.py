@@ -13,13 +13,16 @@ import csv
 from collections import deque
 from pathlib import Path
 
+import numpy as np
+
 from critex.report.runs import load_run
-from critex.report.stats import final_score, summarise
+from critex.report.stats import aggregate, final_score, summarise
 from critex.suite import Job, launch
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "minigrid"
 TUNING = RESULTS / "tuning.csv"
+FIGURE = ROOT / "docs" / "assets" / "minigrid.svg"
 SOLVED, EPISODES = 0.5, 100
 ENV, STEPS, SEED = "MiniGrid-MultiRoom-N4-S5-v1", 250_000, 11
 SCALED = (0.003, 0.01, 0.03)
@@ -76,6 +79,31 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def plot() -> None:
+    """Mean return over steps, a line for each method and a band of one standard deviation over its seeds."""
+    import matplotlib.pyplot as plt
+
+    curves = [
+        row for row in read("curves.csv") if "-" not in row["method"]
+    ]  # the methods, not their variants
+    figure, axes = plt.subplots(figsize=(8, 4))
+    for i, method in enumerate(dict.fromkeys(row["method"] for row in curves)):
+        seeds: dict[str, list[tuple[float, float]]] = {}
+        for row in curves:
+            if row["method"] == method:
+                seeds.setdefault(row["seed"], []).append((float(row["step"]), float(row["return"])))
+        series = [tuple(zip(*points, strict=True)) for points in seeds.values()]
+        curve = aggregate(series, np.arange(10_000.0, 300_000.0, 10_000.0))
+        style = ("-", "--", ":", "-.")[i % 4]
+        axes.plot(curve.grid, curve.mean, style, label=f"{method} (n = {len(seeds)})")
+        axes.fill_between(curve.grid, curve.mean - curve.std, curve.mean + curve.std, alpha=0.12)
+    axes.set(xlabel="environment steps", ylabel="return", title=ENV)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    figure.tight_layout()
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
 def main() -> None:
     """Run the trials, or show them."""
     parser = argparse.ArgumentParser(
@@ -100,6 +128,7 @@ def main() -> None:
         print(TUNING.read_text(encoding="utf-8"), end="")
     else:
         print(table())
+        plot()
 
 
 if __name__ == "__main__":
