@@ -134,6 +134,8 @@ def test_solves_deepsea_where_epsilon_greedy_cannot(strategy: str, train: Callab
         "learning_starts": 64,
         "epsilon_end": 0.0,
         "seed": 1,
+        "target_every": 50,
+        "batch_size": 128,
     }
     bonus = EllipticalConfig(strategy=strategy, embedding="block", phi_norm=10.0, rebuild_every=160)
     explored = train(
