@@ -27,7 +27,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Flatten, encoder, is_flat
+from critex.networks import Adam, Flatten, encoder, is_flat, minimise
 from critex.run import Run, RunConfig
 
 
@@ -283,7 +283,7 @@ class PPO:
                 raise UserError(f"ppo needs Box or Discrete actions, {cfg.env} has {action_space}")
         self.critic = Critic(trunk if self.shared else Trunk(self.seen_space, cfg.hidden)).to(device)
         self.weights = list(dict.fromkeys([*self.actor.parameters(), *self.critic.parameters()]))
-        self.optimizer = torch.optim.Adam(self.weights, lr=cfg.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = Adam(self.weights, lr=cfg.learning_rate, eps=1e-5)
         self.generator = torch.Generator().manual_seed(cfg.seed)
         self.obs_normalizer = ObservationNormalizer(self.flatten.dim if self.flat else 0)
         self.reward_normalizer = RewardNormalizer(cfg.gamma, cfg.num_envs)
@@ -357,11 +357,7 @@ class PPO:
                 if learned:  # CAE+
                     pairs = flat.map(itemgetter(order[chosen]))  # CAE+
                     loss = loss + self.explorer.loss(pairs, phi)  # CAE+   L + L_f
-                self.optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.weights, cfg.max_grad_norm)
-                nn.utils.clip_grad_norm_(learned, cfg.max_grad_norm)  # CAE+
-                self.optimizer.step()
+                minimise(loss, self.optimizer, cfg.max_grad_norm)
         return {"loss": loss.detach()} | losses | self.compare(**columns)
 
     def loss(

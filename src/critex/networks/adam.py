@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ class Adam(torch.optim.Adam):
     on moving them. Here they are found once, and those of a group share one count.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, eps: float = 1e-8) -> None:
         self._found: list[tuple[dict[str, Any], list[list[Tensor]]]] = []
-        super().__init__(params, lr=lr, fused=True)
+        super().__init__(params, lr=lr, eps=eps, fused=True)
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -34,7 +35,7 @@ class Adam(torch.optim.Adam):
             raise ValueError(f"{len(gradients)} gradients for {wanted} parameters")
         start = 0
         for group, (params, moments, squares, steps) in self._found:
-            own = list(gradients[start : start + len(params)])
+            own = [g.contiguous() for g in gradients[start : start + len(params)]]
             beta1, beta2 = group["betas"]
             steps[0].add_(1)
             torch._fused_adam_(
@@ -76,9 +77,23 @@ class Adam(torch.optim.Adam):
         self._found = []
 
 
-def minimise(loss: Tensor, optimizer: Adam) -> None:
-    """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others."""
-    optimizer.descend(torch.autograd.grad(loss, optimizer.parameters))
+def minimise(loss: Tensor, optimizer: Adam, longest: float | None = None) -> None:
+    """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others.
+
+    `longest` is where the length of the gradient is cut, of each group of parameters on its own.
+    """
+    gradients = torch.autograd.grad(loss, optimizer.parameters)
+    if longest is not None:
+        rest = iter(gradients)
+        groups = [list(islice(rest, len(group["params"]))) for group in optimizer.param_groups]
+        gradients = tuple(g for group in groups if group for g in cut(group, longest))
+    optimizer.descend(gradients)
+
+
+def cut(gradients: list[Tensor], longest: float) -> tuple[Tensor, ...]:
+    """The gradients, shortened where they are longer than that, taken together as one vector."""
+    length = torch.stack(torch._foreach_norm(gradients)).norm()
+    return torch._foreach_mul(gradients, (longest / (length + 1e-6)).clamp(max=1.0))
 
 
 def plus(
