@@ -34,17 +34,19 @@ def parameter_gradients(layers: Layers, seen: list[Tensor], g: Tensor) -> list[T
     """∂L/∂W₁, ∂L/∂b₁, … from a trace and g = ∂L/∂out, [B, o]. The trace is used up."""
     gradients: list[Tensor] = []
     for i in reversed(range(len(layers))):
-        gradients += [g.sum(0), g.t() @ seen[i]]
+        # gᵀh; where that has few columns, BLAS is faster with hᵀg, which has few rows
+        narrow = seen[i].shape[1] < g.shape[1]
+        gradients += [g.sum(0), (seen[i].t() @ g).t() if narrow else g.t() @ seen[i]]
         if i:
             g = (g @ layers[i][0]).mul_(seen[i].sign_())  # the slope of a ReLU that returned h ≥ 0 is sign h
     return gradients[::-1]
 
 
 def input_gradient(layers: Layers, seen: list[Tensor], columns: slice, rows: Tensor | None = None) -> Tensor:
-    """∂out/∂x of a network with one number out, for some columns of x and, if given, some rows alone."""
+    """∂out/∂x of a network with one number out, for some columns of x and, if given, some rows. The trace is used up."""
     g = layers[-1][0]
     for i in reversed(range(len(layers) - 1)):
-        h, weight = seen[i + 1], layers[i][0]
-        slope = h.sign() if rows is None else h.index_select(0, rows).sign_()
-        g = slope.mul_(g) @ (weight if i else weight[:, columns])
+        h = seen[i + 1] if rows is None else seen[i + 1].index_select(0, rows)
+        g = h.sign_().mul_(g)
+        g = g @ layers[i][0] if i else (layers[0][0][:, columns].t() @ g.t()).t()  # few rows, not few columns
     return g
