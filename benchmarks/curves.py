@@ -1,9 +1,10 @@
 """The raw learning curves of a suite's runs as one small file, to be kept beside the code.
 
     python benchmarks/curves.py runs/minigrid results/minigrid
+    python benchmarks/curves.py runs/mujoco-v4 results/mujoco-v4 --every 2000
 
-Writes curves.csv: for each run one line per step at which episodes were reported, with their number and the mean of
-their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
+Writes curves.csv: for each run one line per step at which episodes ended, or per so many steps, with their number and
+the mean of their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
 episodes), its seconds and its α.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from critex.report.stats import final_score
 COLUMNS = ("task", "method", "seed", "step", "episodes", "return")
 
 
-def curve(run: RunData) -> list[tuple[int, int, float]]:
-    """(step, number of episodes, mean return) for each step at which the run reported episodes."""
-    pairs = zip(*run.series["return"], strict=True)
-    groups = [(int(step), [r for _, r in group]) for step, group in groupby(pairs, key=lambda pair: pair[0])]
+def curve(run: RunData, every: int) -> list[tuple[int, int, float]]:
+    """(step, number of episodes, mean return) for each stretch of so many steps in which episodes ended."""
+    pairs = [
+        (-(-int(step) // every) * every, value) for step, value in zip(*run.series["return"], strict=True)
+    ]
+    groups = [(step, [r for _, r in group]) for step, group in groupby(pairs, key=itemgetter(0))]
     return [(step, len(returns), sum(returns) / len(returns)) for step, returns in groups]
 
 
@@ -35,6 +39,7 @@ def main() -> None:
     )
     parser.add_argument("runs", type=Path, help="directory of a suite: TASK/METHOD/seed-N inside")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--every", type=int, default=1, help="steps of one line")
     args = parser.parse_args()
     problems: list[str] = []
     curves: list[tuple[Any, ...]] = []
@@ -42,14 +47,14 @@ def main() -> None:
     for path in sorted(p.parent for p in args.runs.glob("*/*/seed-*/config.toml")):
         task, method = path.parts[-3:-1]
         run = load_run(path, problems)
-        rows = curve(run)
+        rows = curve(run, args.every)
         curves += [(task, method, run.seed, step, n, f"{mean:.5g}") for step, n, mean in rows]
         totals.append(
             {
                 "task": task,
                 "method": method,
                 "seed": run.seed,
-                "steps": rows[-1][0],
+                "steps": int(run.series["return"][0][-1]),
                 "episodes": sum(n for _, n, _ in rows),
                 "final_score": f"{final_score(run.returns):.5g}",
                 "seconds": round(run.card.get("seconds", 0)),

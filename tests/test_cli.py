@@ -130,6 +130,14 @@ def test_a_refused_run_leaves_no_directory_in_the_way(
     main(["train", "dqn", *QUICK, "--out", out])
 
 
+def test_a_diverged_critic_ends_the_run_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "--env CartPole-v1 --explorer cae --steps 500 --learning-rate 1e30 --learning-starts 100 --no-progress"
+    error = fails(capsys, "train", "dqn", *flags.split(), "--out", str(tmp_path / "run"))
+    assert error.startswith("critex: phi must be finite")
+
+
 def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["train", "dqn", "--explorer", "cae_plus", "--help"])

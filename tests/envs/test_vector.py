@@ -118,6 +118,22 @@ def test_only_finished_envs_are_reset() -> None:
     assert envs.pop_episodes() == [Episode(env=1, length=5, return_=pytest.approx(0.5))]
 
 
+def test_episodes_say_how_long_ago_they_ended() -> None:
+    """Also those that were collected by a copy made on the way."""
+    envs = Envs("Counter-v0", 2, length=3, grow=0)
+    for _ in range(4):
+        envs.step(zeros(envs))
+    copy = Envs("Counter-v0", 2, length=3, grow=0)
+    copy.load_state_dict(envs.state_dict())
+    for envs_ in (envs, copy):
+        for _ in range(3):
+            envs_.step(zeros(envs_))
+        assert [(e.env, e.ago) for e in envs_.pop_episodes()] == [(0, 8), (1, 8), (0, 2), (1, 2)]
+        for _ in range(2):
+            envs_.step(zeros(envs_))
+        assert [(e.env, e.ago) for e in envs_.pop_episodes()] == [(0, 0), (1, 0)]
+
+
 def test_transitions_do_not_change_afterwards() -> None:
     envs = Envs("Counter-v0", 2, length=2)
     action = zeros(envs)

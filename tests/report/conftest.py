@@ -39,6 +39,7 @@ class Episode:
     return_: float
     length: int = 10
     env: int = 0
+    ago: int = 0
 
 
 def write_run(

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from critex.errors import UserError
+
 Features = Tensor | NDArray[Any] | Sequence[Any]
 
 
@@ -36,9 +38,9 @@ def refuse(phi: Tensor | NDArray[Any]) -> None:
     if len(where):
         at = tuple(where[0].tolist())
         found = f"{values[at]} at {list(at)} ({len(where)} of {values.size} entries)"
-        raise ValueError(f"phi must be finite, got {found}")
+        raise UserError(f"phi must be finite, got {found}: its network has diverged or was given NaN")
     largest = np.abs(values).max()
-    raise ValueError(
+    raise UserError(
         f"phi must be smaller, got an entry of {largest:.1e}: phi·phi / ridge overflows {values.dtype}"
     )
 

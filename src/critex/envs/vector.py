@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ class Episode:
     env: int
     length: int
     return_: float
+    ago: int = 0
+    """Steps that the envs have taken, all together, since the step that ended it."""
 
 
 class Envs:
@@ -61,11 +63,12 @@ class Envs:
         self._episode: list[int]  # the number of the episode each env is in
         self._actions: list[list[Any]]  # taken in it so far
         self._return: NDArray[np.float64]  # earned in it so far
-        self._finished: list[Episode]
+        self._finished: list[Episode]  # since the last `pop_episodes`
+        self._clock: int  # steps since then
         self._starts: list[Any] = [None] * num_envs  # where it began, if the env tells
         self._start_position: Tensor | None  # the same as one tensor [N, k]
         self.load_state_dict(
-            {"episode": [0] * num_envs, "actions": [torch.empty(0)] * num_envs, "finished": []}
+            {"episode": [0] * num_envs, "actions": [torch.empty(0)] * num_envs, "finished": [], "clock": 0}
         )
 
     def step(self, action: Tensor) -> tuple[Transition, Tree]:
@@ -96,6 +99,7 @@ class Envs:
             if self._start_position is not None:
                 transition.info["start_position"] = self._start_position
         ended = terminated | truncated
+        self._clock += n
         self._start = torch.from_numpy(ended)
         self._arrays, self.obs = arrays, transition.next_obs
         if np.count_nonzero(ended):
@@ -106,7 +110,8 @@ class Envs:
         """Record the finished episodes, begin new ones."""
         self._arrays = _copy(self._arrays)
         for i in np.flatnonzero(ended).tolist():
-            self._finished.append(Episode(i, len(self._actions[i]), float(self._return[i])))
+            # `ago` counts from the last `pop_episodes`; the next one adds the steps from then to now
+            self._finished.append(Episode(i, len(self._actions[i]), float(self._return[i]), -self._clock))
             self._episode[i] += 1
             self._begin(i)
         self._start_position = _stacked(self._starts)
@@ -120,7 +125,8 @@ class Envs:
 
     def pop_episodes(self) -> list[Episode]:
         """The episodes finished since the last call."""
-        finished, self._finished = self._finished, []
+        finished = [replace(episode, ago=self._clock + episode.ago) for episode in self._finished]
+        self._finished, self._clock = [], 0
         return finished
 
     def render(self) -> list[Any]:
@@ -138,6 +144,7 @@ class Envs:
             "episode": list(self._episode),
             "actions": [torch.from_numpy(np.array(history)) for history in self._actions],
             "finished": [list(astuple(episode)) for episode in self._finished],
+            "clock": self._clock,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,6 +155,7 @@ class Envs:
         self._actions = [[] for _ in range(self.num_envs)]
         self._return = np.zeros(self.num_envs)
         self._finished = [Episode(*episode) for episode in state["finished"]]
+        self._clock = state["clock"]
         self._arrays = _copy(self._arrays)
         for i, (env, actions) in enumerate(zip(self._envs, state["actions"], strict=True)):
             self._begin(i)

@@ -32,6 +32,10 @@ class EpisodeLike(Protocol):
     def length(self) -> int:
         """Steps."""
 
+    @property
+    def ago(self) -> int:
+        """Environment steps of the run since its end; 0 where episodes are taken in as they end."""
+
 
 class EvalEnvs(Protocol):
     """What an evaluation needs of a vector of environments."""

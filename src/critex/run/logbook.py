@@ -51,12 +51,12 @@ class Logbook:
             sink.write(line)
 
     def episodes(self, step: int, episodes: Iterable[EpisodeLike]) -> None:
-        """One line for each finished episode."""
+        """One line for each finished episode, at the step that ended it."""
         for episode in episodes:
             value = float(episode.return_)
             self._returns.append(value)
             line = {"return": value, "length": int(episode.length), "env": int(episode.env)}
-            self.write("episode", step, line)
+            self.write("episode", step - episode.ago, line)
 
     def due(self, step: int) -> bool:
         """Whether it is time for a train line."""
