@@ -1,5 +1,6 @@
 """The bandit core: the Gram matrix, what a strategy makes of it, and how a bonus is scaled. Needs torch, numpy, scipy."""
 
+from ._checks import NotFinite
 from .gram import Gram
 from .scalers import BatchMomentScaler, NoScaler, Scaler, WelfordScaler
 from .strategies import STRATEGIES, Strategy, strategy
@@ -9,6 +10,7 @@ __all__ = [
     "BatchMomentScaler",
     "Gram",
     "NoScaler",
+    "NotFinite",
     "Scaler",
     "Strategy",
     "WelfordScaler",

@@ -11,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from critex.errors import UserError
-
 Features = Tensor | NDArray[Any] | Sequence[Any]
+
+
+class NotFinite(ValueError):
+    """A feature or bonus is not finite, or too large to be squared: the network behind it has diverged."""
 
 
 def trusted_mass(ridge: float, dtype: torch.dtype) -> float:
@@ -38,9 +40,9 @@ def refuse(phi: Tensor | NDArray[Any]) -> None:
     if len(where):
         at = tuple(where[0].tolist())
         found = f"{values[at]} at {list(at)} ({len(where)} of {values.size} entries)"
-        raise UserError(f"phi must be finite, got {found}: its network has diverged or was given NaN")
+        raise NotFinite(f"phi must be finite, got {found}: its network has diverged or was given NaN")
     largest = np.abs(values).max()
-    raise UserError(
+    raise NotFinite(
         f"phi must be smaller, got an entry of {largest:.1e}: phi·phi / ridge overflows {values.dtype}"
     )
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ._checks import NotFinite
+
 
 class Scaler(nn.Module):
     """`forward(b)` takes the samples in and returns them scaled; `scale(b)` divides by the current std and changes nothing."""
@@ -22,7 +24,7 @@ class Scaler(nn.Module):
 
 def _checked(b: Tensor) -> Tensor:
     if not bool(b.isfinite().all()):
-        raise ValueError(
+        raise NotFinite(
             f"b must be finite, got {int((~b.isfinite()).sum())} NaN or infinite of {b.numel()} bonuses"
         )
     return b.detach()

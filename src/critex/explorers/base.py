@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from critex.bonus import NotFinite
 from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.embedding import Embedding
@@ -101,7 +102,10 @@ class Explorer(nn.Module):
     def bonus(self, step: Transition) -> Tensor:
         """Scaled β of one vector step, [N]; then the memory and the scaler have seen it."""
         started = perf_counter()
-        raw, scaled = self._bonus(step)
+        try:
+            raw, scaled = self._bonus(step)
+        except NotFinite as error:
+            raise UserError(str(error)) from error
         return self._record(raw, scaled, started)
 
     @torch.no_grad()
@@ -111,7 +115,10 @@ class Explorer(nn.Module):
         `phi` [T, N, d]: the critic's φ(s), where the algorithm has it already and the critic takes only the state.
         """
         started = perf_counter()
-        raw, scaled = self._bonus_rollout(rollout, phi)
+        try:
+            raw, scaled = self._bonus_rollout(rollout, phi)
+        except NotFinite as error:
+            raise UserError(str(error)) from error
         return self._record(raw, scaled, started)
 
     def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
