@@ -22,7 +22,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
-from critex.networks import encoder, mlp
+from critex.networks import Adam, encoder, minimise, mlp
 from critex.run import Run, RunConfig
 
 
@@ -110,7 +110,7 @@ class DQN:
             QNetwork(observation_space, self.num_actions, cfg.hidden).to(device) for _ in range(2)
         )
         self.target.load_state_dict(self.q.state_dict())
-        self.optimizer = torch.optim.Adam(self.q.parameters(), lr=cfg.learning_rate, fused=True)
+        self.optimizer = Adam(self.q.parameters(), lr=cfg.learning_rate)
         self.generator = torch.Generator().manual_seed(cfg.seed)
         self.embedding = Embedding.of(self.q.embed, cfg.hidden[-1], action_space, takes_action=False)
 
@@ -152,9 +152,7 @@ class DQN:
         q = self.q(batch.obs).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
         loss = bellman = F.mse_loss(q, target)
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        minimise(loss, self.optimizer)
         return {"loss": loss.detach(), "loss_bellman": bellman.detach(), "q": q.detach().mean()}
 
     def state_dict(self) -> dict[str, Any]:

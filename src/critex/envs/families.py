@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -32,11 +31,6 @@ class Family:
     imports: str  # importing this registers them, or shows that they can be made
     install: str  # what to give to pip
     wrapper: str = ""  # "module:Wrapper", put around every environment of the family
-
-    @property
-    def installed(self) -> bool:
-        """Whether the package is there; nothing is imported."""
-        return find_spec(self.imports.partition(".")[0]) is not None
 
 
 FAMILIES = {

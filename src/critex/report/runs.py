@@ -20,8 +20,6 @@ from critex.run.record import CARD, CONFIG
 Series = tuple[Floats, Floats]
 """(steps [E], values [E])."""
 
-METRIC_NAMES = ("return", "evaluation", "bonus", "bonus_raw")
-
 
 @dataclass(frozen=True)
 class RunData:
@@ -34,7 +32,7 @@ class RunData:
     env: str
     seed: int
     series: dict[str, Series]
-    """By the names in METRIC_NAMES, each possibly empty."""
+    """`return`, `evaluation`, `bonus` and `bonus_raw`, each possibly empty."""
     card: dict[str, Any]
     """Empty for a run that is not finished."""
     visits: Visits | None
