@@ -155,7 +155,7 @@ class Envs:
         self._actions = [[] for _ in range(self.num_envs)]
         self._return = np.zeros(self.num_envs)
         self._finished = [Episode(*episode) for episode in state["finished"]]
-        self._clock = state["clock"]
+        self._clock = state.get("clock", 0)  # checkpoints of earlier versions have none
         self._arrays = _copy(self._arrays)
         for i, (env, actions) in enumerate(zip(self._envs, state["actions"], strict=True)):
             self._begin(i)
