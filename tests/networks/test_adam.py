@@ -44,6 +44,39 @@ def test_the_same_steps_as_torch() -> None:
     assert optimizers[0].state_dict()["state"].keys() == optimizers[1].state_dict()["state"].keys()
 
 
+@pytest.mark.parametrize("longest", [0.01, 1e6])
+def test_each_group_is_cut_on_its_own_as_torch_does(longest: float) -> None:
+    ours, theirs = nets()
+    extra = [torch.nn.Parameter(torch.full((2,), 5.0)) for _ in range(2)]
+    optimizers = (
+        Adam(ours.parameters(), lr=0.1, eps=1e-2),
+        torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-2),
+    )
+    for i in range(4):
+        for net, optimizer, more in zip((ours, theirs), optimizers, extra, strict=True):
+            if i == 1:
+                optimizer.add_param_group({"params": [more]})
+            value = loss(net, i) + (more.square().sum() if i else 0.0)
+            if isinstance(optimizer, Adam):
+                minimise(value, optimizer, longest)
+            else:
+                optimizer.zero_grad()
+                value.backward()
+                for group in optimizer.param_groups:
+                    torch.nn.utils.clip_grad_norm_(group["params"], longest)
+                optimizer.step()
+    for p, q in zip([*ours.parameters(), extra[0]], [*theirs.parameters(), extra[1]], strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_a_transposed_gradient_is_the_gradient() -> None:
+    w, v = (torch.zeros(2, 3) for _ in range(2))
+    g = torch.arange(6.0).reshape(3, 2).t()
+    Adam([w], lr=0.1, eps=1.0).descend([g])
+    Adam([v], lr=0.1, eps=1.0).descend([g.contiguous()])
+    assert torch.equal(w, v) and not torch.equal(w, torch.zeros(2, 3))
+
+
 def test_minimise_moves_its_own_parameters_alone() -> None:
     ours, other = nets()
     before = [p.detach().clone() for p in (*ours.parameters(), *other.parameters())]
