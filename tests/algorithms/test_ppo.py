@@ -235,6 +235,20 @@ def test_truncation_bootstraps_only_when_asked() -> None:
         torch.testing.assert_close(seen["target"], batch.reward[0] + 0.99 * follow)
 
 
+def test_the_bonus_joins_the_reward_after_its_normaliser_or_before_it() -> None:
+    """With γ = 0 the target is r̃ itself."""
+    batch, last = rollout()
+    batch.reward, batch.bonus = 5 * batch.reward, torch.rand_like(batch.reward)
+    for together in (False, True):
+        agent, seen = make(explorer="cae", alpha=0.5, gamma=0.0, normalize_bonus=together), {}
+        agent.compare = lambda seen=seen, **columns: seen.update(target=columns["target"]) or {}  # type: ignore[method-assign]
+        learn(agent, batch, last)
+        mixed = batch.reward + 0.5 * batch.bonus
+        if together:
+            mixed = RewardNormalizer(0.0, 2)(mixed, batch.terminated)
+        torch.testing.assert_close(seen["target"].view_as(mixed), mixed)
+
+
 class Watcher(NoExplorer):
     """Keeps the rollouts that it is shown."""
 

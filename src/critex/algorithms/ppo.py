@@ -73,6 +73,9 @@ class Config(ExplorationConfig, RunConfig):
     dicts are left as they are."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of their discounted sum, clipped at ±10."""
+    normalize_bonus: bool = False
+    """Where rewards are normalised, add the bonus before that instead of after it: α is then in the unit of the
+    raw reward."""
     bootstrap_truncated: bool = False
     """Where an episode was cut off by the clock, count the value of its true last observation as what would
     have followed. CleanRL, and with it the paper, counts zero."""
@@ -321,6 +324,8 @@ class PPO:
         cfg, obs, action = self.cfg, rollout.obs, rollout.action
         reward = rollout.reward
         reward = reshaped(rollout, self.explorer, cfg)  # CAE   r̃ = r + αβ, before any advantage
+        if cfg.normalize_reward and cfg.normalize_bonus:
+            reward = self.reward_normalizer(reward, rollout.terminated)
         with torch.no_grad():
             value, last_value = self.critic.read(phi), self.critic(last)
             final_value = self.critic(rollout.next_obs) if cfg.bootstrap_truncated else None
@@ -437,7 +442,7 @@ def train(cfg: Config, run: Run) -> None:
                 obs = agent.see(raw, learn=transition.ended) if restarted else next_obs
         batch, _ = rollout.stack()
         run.visits(batch)
-        if cfg.normalize_reward:
+        if cfg.normalize_reward and not cfg.normalize_bonus:
             batch.reward = agent.reward_normalizer(batch.reward, batch.terminated)
         batch = batch.to(run.device)
         with torch.no_grad():
