@@ -130,12 +130,16 @@ def test_a_refused_run_leaves_no_directory_in_the_way(
     main(["train", "dqn", *QUICK, "--out", out])
 
 
-def test_a_diverged_critic_ends_the_run_with_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("explorer, message", [("cae", "phi must be finite"), ("none", "the loss is nan")])
+@pytest.mark.parametrize(
+    "flags", ["dqn --steps 500 --learning-starts 100", "ppo --steps 512 --rollout 128 --minibatches 4"]
+)
+def test_networks_that_have_diverged_end_the_run_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str, explorer: str, message: str
 ) -> None:
-    flags = "--env CartPole-v1 --explorer cae --steps 500 --learning-rate 1e30 --learning-starts 100 --no-progress"
-    error = fails(capsys, "train", "dqn", *flags.split(), "--out", str(tmp_path / "run"))
-    assert error.startswith("critex: phi must be finite")
+    flags += f" --env CartPole-v1 --explorer {explorer} --learning-rate 1e30 --log-every 200 --no-progress"
+    error = fails(capsys, "train", *flags.split(), "--out", str(tmp_path / "run"))
+    assert error.startswith(f"critex: {message}")
 
 
 def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) -> None:

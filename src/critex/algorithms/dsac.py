@@ -214,7 +214,7 @@ class DSAC:
     def act(self, obs: Tree) -> Tensor:
         """Samples of the policy, [N, a]."""
         mean, log_std = self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))
-        return self.actor.squash(torch.normal(mean, log_std.exp()))
+        return self.actor.squash(torch.randn_like(mean).mul_(log_std.exp()).add_(mean))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:

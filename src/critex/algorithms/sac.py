@@ -175,7 +175,7 @@ class SAC:
         mean, log_std = self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))
         if step < self.cfg.learning_starts:
             return (2 * torch.rand_like(mean) - 1) * self.actor.scale + self.actor.centre
-        return self.actor.squash(torch.normal(mean, log_std.exp()))
+        return self.actor.squash(torch.randn_like(mean).mul_(log_std.exp()).add_(mean))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from critex.errors import UserError
 from critex.run.config import RunConfig
 from critex.run.evaluation import EpisodeLike
 from critex.run.metrics import METRICS, MetricsFile, plain_numbers
@@ -63,13 +64,18 @@ class Logbook:
         return step >= self._next_log
 
     def train(self, step: int, values: Mapping[str, Any]) -> None:
-        """A train line: these values and the speed since the last one."""
+        """A train line: these values and the speed since the last one. A run whose `loss` is not finite ends here."""
         numbers = plain_numbers(values)
         self.bonus = float(numbers.get("bonus", self.bonus))
         now, (last, since) = self.seconds(), self._logged
         self._logged = (step, now)
         self._next_log = next_multiple(step, self._options.log_every)
         self.write("train", step, {"sps": round((step - last) / max(now - since, 1e-9), 1), **numbers})
+        loss = numbers.get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss is {loss} at step {step}: the networks have diverged; try a smaller learning rate"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything above; the lines so far are on the disk when this returns."""
