@@ -249,6 +249,20 @@ def test_the_bonus_joins_the_reward_after_its_normaliser_or_before_it() -> None:
         torch.testing.assert_close(seen["target"].view_as(mixed), mixed)
 
 
+def test_rewards_are_normalised_once_wherever_the_bonus_joins(train: Callable[..., Path]) -> None:
+    """Without a bonus its place makes no difference, to the bit."""
+    options = {
+        "env": "Pendulum-v1",
+        "steps": 256,
+        "rollout": 64,
+        "minibatches": 4,
+        "num_envs": 2,
+        "log_every": 1,
+    }
+    runs = [train("ppo", f"run{together}", normalize_bonus=together, **options) for together in (False, True)]
+    assert metrics(runs[0]) == metrics(runs[1])
+
+
 class Watcher(NoExplorer):
     """Keeps the rollouts that it is shown."""
 
