@@ -20,10 +20,9 @@ import torch
 from PIL import Image
 
 from critex.cli import main
-from critex.data import Transition
+from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
 from critex.explain import Novelty, explain
-from critex.run import derive_seed
 from critex.trained import load_trained
 
 QUIET = ("--no-progress", "--no-tensorboard", "--seed", "1")

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from critex.data import Transition
+from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
 from critex.errors import UserError
 from critex.report.viewer import Episode, Explanation, Step, encoded, write_explanation
-from critex.run import derive_seed
 from critex.trained import Trained, load_trained
 
 # What draws where there is no screen and no sound: MuJoCo through EGL, pygame (classic control, Box2D) into memory.

@@ -194,7 +194,7 @@ def test_no_two_episodes_share_a_seed() -> None:
         for env in range(8)
         for episode in range(50)
     ]
-    assert len(set(seeds)) == len(seeds) and all(0 <= seed < 2**63 for seed in seeds)
+    assert len(set(seeds)) == len(seeds) and all(0 <= seed < 2**32 for seed in seeds)
 
 
 def test_every_reset_is_seeded() -> None:

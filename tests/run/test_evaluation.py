@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from critex.data import derive_seed
 from critex.envs import Envs, Episode
-from critex.run import Run, RunConfig, derive_seed, evaluate, preserved_rng, read_metrics, seed_everything
+from critex.run import Run, RunConfig, evaluate, preserved_rng, read_metrics, seed_everything
 from critex.run.seeding import choose_device, rng_state, set_rng_state
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay
+from critex.data import Batch, Replay, derive_seed
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
@@ -111,7 +111,7 @@ class DQN:
         )
         self.target.load_state_dict(self.q.state_dict())
         self.optimizer = Adam(self.q.parameters(), lr=cfg.learning_rate)
-        self.generator = torch.Generator().manual_seed(cfg.seed)
+        self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "exploration"))
         self.embedding = Embedding.of(self.q.embed, cfg.hidden[-1], action_space, takes_action=False)
 
     def epsilon(self, step: int) -> float:
@@ -175,7 +175,7 @@ def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = DQN(cfg, envs.observation_space, envs.action_space, run.device)
-    replay = Replay(cfg.buffer_size, cfg.seed)
+    replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE

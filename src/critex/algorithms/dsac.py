@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay, Rollout
+from critex.data import Batch, Replay, Rollout, derive_seed
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
@@ -305,7 +305,7 @@ def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device)
-    replay, rollout = Replay(cfg.buffer_size, cfg.seed), Rollout()
+    replay, rollout = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay")), Rollout()
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE

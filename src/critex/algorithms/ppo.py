@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Rollout, gae
+from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
@@ -287,7 +287,7 @@ class PPO:
         self.critic = Critic(trunk if self.shared else Trunk(self.seen_space, cfg.hidden)).to(device)
         self.weights = list(dict.fromkeys([*self.actor.parameters(), *self.critic.parameters()]))
         self.optimizer = Adam(self.weights, lr=cfg.learning_rate, eps=1e-5)
-        self.generator = torch.Generator().manual_seed(cfg.seed)
+        self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "policy"))
         self.obs_normalizer = ObservationNormalizer(self.flatten.dim if self.flat else 0)
         self.reward_normalizer = RewardNormalizer(cfg.gamma, cfg.num_envs)
         self.embedding = Embedding.of(self.critic.embed, cfg.hidden[-1], action_space, takes_action=False)

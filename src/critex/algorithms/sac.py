@@ -16,7 +16,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay
+from critex.data import Batch, Replay, derive_seed
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
@@ -252,7 +252,7 @@ def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = SAC(cfg, envs.observation_space, envs.action_space, run.device)
-    replay = Replay(cfg.buffer_size, cfg.seed)
+    replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
     parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE

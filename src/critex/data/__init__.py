@@ -3,7 +3,18 @@
 from critex.data.replay import Replay
 from critex.data.returns import gae
 from critex.data.rollout import Rollout
+from critex.data.seeds import derive_seed
 from critex.data.transition import Batch, Transition
 from critex.data.tree import Tree, tree_leaves, tree_map
 
-__all__ = ["Batch", "Replay", "Rollout", "Transition", "Tree", "gae", "tree_leaves", "tree_map"]
+__all__ = [
+    "Batch",
+    "Replay",
+    "Rollout",
+    "Transition",
+    "Tree",
+    "derive_seed",
+    "gae",
+    "tree_leaves",
+    "tree_map",
+]

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
-from critex.data import Transition, Tree
+from critex.data import Transition, Tree, derive_seed
 from critex.envs.families import make
 from critex.errors import UserError
 
@@ -175,9 +175,8 @@ def _stacked(rows: list[Any]) -> Tensor | None:
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
-    """A 63-bit hash of its arguments: no two episodes, envs or run seeds share a level."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(env, episode))
-    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    """The seed of one episode, so that episodes, envs and runs with other seeds get other levels."""
+    return derive_seed(seed, "episode", env, episode)
 
 
 def _plain(space: spaces.Space[Any], env_id: str) -> spaces.Space[Any]:

@@ -8,12 +8,11 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from critex.bonus import NotFinite
-from critex.data import Replay, Transition
+from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.errors import UserError
@@ -30,8 +29,8 @@ class Setting:
     seed: int = 0
 
     def own_seed(self) -> int:
-        """A seed for the explorer's own draws: a stream apart from the agent's, which begins at `seed` itself."""
-        return int(np.random.SeedSequence(self.seed, spawn_key=(1,)).generate_state(1, np.uint32)[0])
+        """The seed of the explorer's own draws, a stream apart from the agent's."""
+        return derive_seed(self.seed, "explorer")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from critex.run.interrupt import Interrupted
 from critex.run.metrics import TIMING_FIELDS, read_metrics
 from critex.run.record import read_config
 from critex.run.run import Run
-from critex.run.seeding import choose_device, derive_seed, preserved_rng, seed_everything
+from critex.run.seeding import choose_device, preserved_rng, seed_everything
 
 __all__ = [
     "TIMING_FIELDS",
@@ -16,7 +16,6 @@ __all__ = [
     "Run",
     "RunConfig",
     "choose_device",
-    "derive_seed",
     "evaluate",
     "from_dict",
     "preserved_rng",

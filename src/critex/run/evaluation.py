@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
+from critex.data.seeds import derive_seed
 from critex.data.tree import Tree
-from critex.run.seeding import derive_seed, preserved_rng, seed_everything
+from critex.run.seeding import preserved_rng, seed_everything
 
 MAX_ENVS = 10
 MAX_EPISODE = 100_000

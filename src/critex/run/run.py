@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from critex.data import Transition
+from critex.data import Transition, derive_seed
 from critex.errors import UserError
 from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
 from critex.run.config import RunConfig, check, to_dict
@@ -24,7 +24,6 @@ from critex.run.progress import Display, Silent, make_display
 from critex.run.record import CARD, CONFIG, require_free, require_run, write_card, write_config
 from critex.run.seeding import (
     choose_device,
-    derive_seed,
     limit_threads,
     preserved_rng,
     rng_state,
@@ -78,7 +77,7 @@ class Run:
         self._shown = (0, self._saved_at)  # where the display began to measure the speed
         if options.threads:
             limit_threads(options.threads)
-        seed_everything(options.seed)
+        seed_everything(derive_seed(options.seed, "global"))
 
     # Beginning and end --------------------------------------------------------------------------------------
 

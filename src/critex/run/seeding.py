@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 from collections.abc import Iterator
@@ -13,12 +12,6 @@ import numpy as np
 import torch
 
 from critex.errors import UserError
-
-
-def derive_seed(*parts: int | str) -> int:
-    """A 32-bit seed from a path of names and numbers: streams of different paths are unrelated."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:4], "big")
 
 
 def seed_everything(seed: int) -> None:

@@ -47,7 +47,10 @@ _SUITES = (
         "mujoco-v4",
         "Table 3: PPO, TD3 and SAC with and without CAE on MuJoCo",
         tasks=tuple(map(Task, MUJOCO)),
-        methods=tuple(Method(a, e) for a, e in product(("ppo", "td3", "sac"), ("none", "cae"))),
+        methods=(
+            *(Method(a, e) for a, e in product(("ppo", "td3", "sac"), ("none", "cae"))),
+            Method("ppo", "cae", "before", "--normalize-bonus"),  # β joins r before the reward normaliser
+        ),
         seeds=SEEDS,
         preset="paper",
         paper="mujoco-v4",
