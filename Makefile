@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs docs-serve clean
+.PHONY: help setup demo test check format wheel bench docs docs-serve clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,8 +11,10 @@ BIN := $(VENV)/bin
 
 # What each purpose installs beside the core.
 extras_demo := report,tensorboard
-extras_dev := dev,mujoco,minigrid,ray,report,tensorboard
-extras_docs := docs,$(extras_dev)
+extras_dev := dev,mujoco,minigrid,minihack,vizdoom,ray,sb3,torchrl,report,tensorboard
+
+# The docs site is built from the sources alone: no torch, no simulator.
+docs_packages := mkdocs mkdocs-material pymdown-extensions latex2mathml mkdocstrings-python
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +27,7 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, package rules
 	@echo "==> ruff format"
@@ -41,22 +43,27 @@ format: $(VENV)/.dev ## rewrite the code in the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+wheel: $(VENV)/.dev ## build the wheel and train with it outside of the checkout
+	@echo "==> wheel"
+	@rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . 2>/dev/null
+	@tools/try-wheel "$$(pwd)/$(BIN)/python" "$$(pwd)"/dist/critex-*.whl
+
 bench: $(VENV)/.dev ## measure the speed and the accuracy of the bonus on this machine
 	@echo "==> benchmarks/bonus.py"
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bonus.py
 	@echo "==> benchmarks/drift.py"
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/drift.py
 
-docs: $(VENV)/.docs ## build the documentation into site/
+docs: $(VENV)-docs/.done ## build the documentation into site/
 	@echo "==> mkdocs"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict
 	@echo "==> open site/index.html"
 
-docs-serve: $(VENV)/.docs ## documentation at localhost:8000, rebuilt as you write
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+docs-serve: $(VENV)-docs/.done ## documentation at localhost:8000, rebuilt as you write
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs serve
 
 clean: ## remove .venv, caches and built files (never your runs)
-	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-docs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------------ set-up
@@ -74,4 +81,10 @@ $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 		| awk '/^(Collecting|Processing)/ { sub(/.*\//, "", $$2); sub(/(-[0-9]|[<>=!~;\[(]).*/, "", $$2); printf "%s ", $$2; fflush(); n++ } \
 		       /^Installing collected/ { printf "\n    installing %d packages\n", n + 1; fflush() }' \
 		|| { grep -v '^WARNING' $(VENV)/pip.err; exit 1; }
+	@touch $@
+
+$(VENV)-docs/.done: Makefile constraints.txt
+	@echo "==> installing what the docs need"
+	@$(PYTHON) -m venv $(VENV)-docs
+	@$(VENV)-docs/bin/python -m pip install --quiet -c constraints.txt $(docs_packages) 2>/dev/null
 	@touch $@
