@@ -76,8 +76,10 @@ def embedding_width(
 ) -> int:
     """The length of φ that `critic.embed` returns, found by one call."""
     if not hasattr(critic, "embed"):
-        inputs = "obs, action" if takes_action else "obs"
-        raise UserError(f"{type(critic).__name__} has no method embed({inputs}); it must return φ, [..., d]")
+        arguments = "obs, action" if takes_action else "obs"
+        raise UserError(
+            f"{type(critic).__name__} has no method embed({arguments}); it must return φ, [..., d]"
+        )
     device = next((p.device for p in critic.parameters()), torch.device("cpu"))
     inputs = [_example(observation_space, device)]
     if takes_action:
@@ -94,5 +96,5 @@ def _example(space: gym.Space[Any], device: torch.device) -> Any:
     """A batch of one observation or action of a space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: _example(child, device) for key, child in space.items()}
-    empty = torch.as_tensor(create_empty_array(space, 1)).to(device)  # type: ignore[arg-type]
+    empty = torch.as_tensor(create_empty_array(space, 1)).to(device)
     return empty + int(space.start) if isinstance(space, gym.spaces.Discrete) else empty

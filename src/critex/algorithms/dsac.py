@@ -341,9 +341,9 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
 
     chunk = math.ceil(1 / cfg.update_ratio / cfg.num_envs)  # vector steps of one iteration
     per_iteration = chunk * cfg.num_envs
-    require_updates(cfg, due(math.ceil(cfg.steps / per_iteration) * per_iteration))
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
+    require_updates(cfg, due(math.ceil(cfg.steps / per_iteration) * per_iteration))
     replay, rollout = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay")), Rollout()
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     parts["explorer"] = explorer = agent.explorer  # CAE

@@ -175,7 +175,8 @@ class PPO:
         self.obs_normalizer = ObservationNormalizer(self.flatten.dim if self.flat else 0)
         self.reward_normalizer = RewardNormalizer(cfg.gamma, cfg.num_envs)
         width = embedding_width(self.critic, self.seen_space, action_space, takes_action=False)
-        self.embedding = Embedding.of(self.critic.embed, width, action_space, takes_action=False)
+        embed: Any = self.critic.embed
+        self.embedding = Embedding.of(embed, width, action_space, takes_action=False)
         setting = Setting(self.embedding, self.seen_space, cfg.num_envs, cfg.seed)  # CAE
         self.explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
         self.optimizer.add_param_group({"params": self.explorer.learned()})  # CAE+

@@ -184,7 +184,8 @@ class SAC:
         """y = r + discount·(min Q̄(s',a') − entropy_coef·log π(a'|s')), a' ~ π(s'), [B]."""
         action, log_prob = self.actor(next_obs)
         q = torch.minimum(self.target1(next_obs, action), self.target2(next_obs, action))
-        return reward + discount * (q - self.log_entropy_coef.exp() * log_prob)
+        value: Tensor = q - self.log_entropy_coef.exp() * log_prob
+        return reward + discount * value
 
     @faster(twin_critic_loss, q1=Critic, q2=Critic)
     def critic_loss(self, obs: Tree, action: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,7 +198,8 @@ class SAC:
         """Mean of entropy_coef·log π(a|s) − min Q(s,a), a ~ π(s)."""
         action, log_prob = self.actor(obs)
         q = torch.minimum(self.q1(obs, action), self.q2(obs, action))
-        return (self.log_entropy_coef.exp().detach() * log_prob - q).mean()
+        loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
+        return loss.mean()
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """One step of the critics, those of actor and temperature when they are due, one target update.
@@ -253,9 +255,9 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         return updates_due(max(step, cfg.learning_starts + 1), cfg.updates_per_step)
 
     total = math.ceil(cfg.steps / cfg.num_envs) * cfg.num_envs
-    require_updates(cfg, due(total) - due(0))
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = SAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
+    require_updates(cfg, due(total) - due(0))
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
     parts["explorer"] = explorer = agent.explorer  # CAE

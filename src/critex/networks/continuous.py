@@ -40,7 +40,7 @@ class Critic(nn.Module):
     def forward(self, obs: Tree, action: Tensor) -> Tensor:
         """Q(s,a), [...]; with several outputs [..., outputs]."""
         q: Tensor = self.head(self.embed(obs, action))
-        return q.squeeze(-1) if self.head.out_features == 1 else q
+        return q.squeeze(-1) if q.shape[-1] == 1 else q
 
 
 def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:

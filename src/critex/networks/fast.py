@@ -52,7 +52,7 @@ def is_plain(network: Any, kind: type[nn.Module]) -> bool:
         or type(network.body) is not nn.Sequential
     ):
         return False
-    hidden = list(network.body)
+    hidden: list[Any] = list(network.body)
     linears, activations = [*hidden[::2], network.head], hidden[1::2]
     return (
         len(hidden) == 2 * len(activations)
