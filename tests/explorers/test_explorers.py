@@ -33,7 +33,7 @@ from critex.explorers import (
 D, A, N = 4, 3, 2
 
 
-def reshaped(batch: Transition, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
+def reshaped(batch: Transition, explorer: Any, cfg: ExplorationConfig) -> Tensor:
     """r̃ as the algorithms compute it."""
     return clip_reward(batch.reward + cfg.alpha * batch_bonus(batch, explorer, cfg), cfg)
 
