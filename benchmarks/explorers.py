@@ -26,7 +26,7 @@ from critex.algorithms import default_config
 from critex.algorithms.ppo import PPO
 from critex.data import Rollout
 from critex.envs import Envs
-from critex.explorers import EXPLORERS, Setting, make_explorer
+from critex.explorers import EXPLORERS
 
 RESULTS = Path(__file__).parent / "results" / "explorers.json"
 PAPER_RATIO = 17 / 22  # hours of CAE and of E3B on MiniHack, as the paper prints them
@@ -37,9 +37,7 @@ def rollouts(explorer_name: str, env: str) -> Iterator[dict[str, float]]:
     cfg = default_config("ppo", explorer_name, None, env)
     envs = Envs(env, cfg.num_envs, cfg.seed)
     agent = PPO(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
-    setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs, cfg.seed)
-    agent.explorer = explorer = make_explorer(cfg, setting, rollouts=True)
-    agent.optimizer.add_param_group({"params": explorer.learned()})
+    explorer = agent.explorer
     yield {
         "parameters": sum(p.numel() for p in agent.weights),
         "added": sum(p.numel() for p in explorer.parameters()),

@@ -1,6 +1,6 @@
 """Environment steps per second of whole training: critex, with and without CAE, against Stable-Baselines3 and SBX.
 
-    python benchmarks/throughput.py --compile                # some 30 minutes on an idle core
+    python benchmarks/throughput.py                          # some 30 minutes on an idle core
     python benchmarks/throughput.py --algorithms ppo --envs Swimmer-v4 --rivals sb3
 
 Same task, network sizes, batch size and ratio of updates to steps for all. Every run is a process of its own, pinned
@@ -8,7 +8,7 @@ to one core, one after the other: critex, critex+cae, sb3, sbx, again and again 
 as ratios. Time is CPU time after a warm-up that includes every compilation, so that other work on the machine weighs
 little. Beside the speeds stands the floor: the time of the bare matrix products of the updates and of the bare
 environment, which nothing that does the same arithmetic can beat. The rivals have no DSAC-T; ours is there for the
-share of the bonus. `--compile` adds SAC and TD3 with torch.compile.
+share of the bonus.
 
 The rivals are installed from the package index, each into an environment of its own, under ~/.cache/critex.
 """
@@ -38,15 +38,13 @@ OFF_POLICY = {"learning_starts": 500, "hidden": 256, "batch": 256}
 STEPS_PER_UPDATE = 20  # of DSAC-T
 WARM = {"ppo": 2048, "sac": 600, "td3": 600, "dsac": 1500}
 STEPS = {"ppo": 3 * 2048, "sac": 1200, "td3": 1200, "dsac": 4000}  # timed, after the warm-up
-RIVALLED, COMPILED = ("ppo", "sac", "td3"), ("sac", "td3")
+RIVALLED = ("ppo", "sac", "td3")
 
 
 # ------------------------------------------------------------------------------------------------ one run
 
 
-def run_critex(
-    algorithm: str, env: str, warm: int, steps: int, explorer: str, compiled: bool
-) -> dict[str, float]:
+def run_critex(algorithm: str, env: str, warm: int, steps: int, explorer: str) -> dict[str, float]:
     import critex.explorers.base
     from critex.algorithms import algorithm_module, default_config
     from critex.run import Run
@@ -73,7 +71,6 @@ def run_critex(
         "eval_every": 0,
         "buffer_size": 100_000,
         "steps_per_update": STEPS_PER_UPDATE,
-        "compile": compiled,
     }
     options |= quiet | OFF_POLICY | {"hidden": cfg.hidden}
     with tempfile.TemporaryDirectory() as directory:
@@ -239,13 +236,11 @@ def compare(algorithm: str, env: str, args: argparse.Namespace, pythons: dict[st
         "warm": WARM[algorithm],
         "steps": args.steps or STEPS[algorithm],
     }
-    ours = {"kind": "critex", **job, "compiled": False}
+    ours = {"kind": "critex", **job}
     contenders: dict[str, tuple[str, dict[str, Any]]] = {
         "critex": (sys.executable, {**ours, "explorer": "none"}),
         "critex+cae": (sys.executable, {**ours, "explorer": "cae"}),
     }
-    if args.compile and algorithm in COMPILED:
-        contenders["critex compiled"] = (sys.executable, {**ours, "explorer": "none", "compiled": True})
     for name, python in pythons.items() if algorithm in RIVALLED else ():
         contenders[name] = (python, {"kind": "rival", "library": name, **job})
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
@@ -297,7 +292,6 @@ def main() -> None:
     parser.add_argument("--rivals", nargs="*", default=list(RIVALS), choices=list(RIVALS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps of each run, after the warm-up")
-    parser.add_argument("--compile", action="store_true", help="also SAC and TD3 with torch.compile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "throughput.json")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)

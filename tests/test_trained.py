@@ -33,7 +33,12 @@ def test_all_is_as_it_was_saved(flags: str, explorer: str, tmp_path: Path) -> No
 
 def test_a_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    main(["train", *f"dqn --steps 20 --hidden 8 --no-progress --no-tensorboard --out {run}".split()])
+    main(
+        [
+            "train",
+            *f"dqn --steps 20 --learning-starts 10 --hidden 8 --no-progress --no-tensorboard --out {run}".split(),
+        ]
+    )
     config = run / "config.toml"
     text = config.read_text()
     config.write_text(text.replace("hidden = [\n    8,\n]", "hidden = [\n    9,\n]"))

@@ -32,7 +32,7 @@ class Novelty:
     """
 
     def __init__(self, trained: Trained) -> None:
-        self._explorer, self._see = trained.explorer, getattr(trained.agent, "see", lambda obs: obs)
+        self._explorer, self._see = trained.explorer, trained.agent.see
         self.advances = trained.explorer.episodic
         # An episodic memory has a place for each env of training; all of them are shown the same step.
         self._rows = trained.cfg.num_envs if self.advances else 1

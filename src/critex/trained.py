@@ -1,4 +1,4 @@
-"""A run as it stands: its agent and its explorer from the newest checkpoint, ready to act and to measure."""
+"""A trained agent: loaded from the newest checkpoint of a run, ready to act and to measure bonuses."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ from typing import Any
 import torch
 
 from critex.algorithms import algorithm_module, load_config
+from critex.algorithms.agent import Agent, MakeCritic
 from critex.envs import Envs
 from critex.errors import UserError
-from critex.explorers import Explorer, Setting, explorer_class
+from critex.explorers import Explorer
 from critex.run import Checkpoints, read_config
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a checkpoint holds; using it never touches the run."""
+    """What a checkpoint holds; using it never changes the run."""
 
     path: Path
     algorithm: str
     cfg: Any
-    agent: Any
-    explorer: Explorer
-    """With all that it remembers."""
+    agent: Agent
     state: dict[str, Any]
     """The checkpoint itself."""
+
+    @property
+    def explorer(self) -> Explorer:
+        """The agent's explorer, with its memory."""
+        return self.agent.explorer
 
     @property
     def step(self) -> int:
@@ -35,25 +39,22 @@ class Trained:
         return int(self.state["run"]["step"])
 
 
-def load_trained(path: Path) -> Trained:
-    """A finished or interrupted run; a `UserError` where there is none, or its checkpoint does not fit."""
+def load_trained(path: Path, critic: MakeCritic | None = None) -> Trained:
+    """Load a finished or interrupted run; `critic` makes the critic of a run that was trained with its own.
+
+    A `UserError` where there is no run, or where its checkpoint does not fit its config.
+    """
     name, data = read_config(path)
     cfg = load_config(name, data)
     state = Checkpoints(path).newest()
     with closing(Envs(cfg.env, 1, seed=0)) as envs:
-        agent = algorithm_module(name).Agent(
-            cfg, envs.observation_space, envs.action_space, torch.device("cpu")
+        agent: Agent = algorithm_module(name).Agent(
+            cfg, envs.observation_space, envs.action_space, torch.device("cpu"), critic
         )
-        space = getattr(
-            agent, "seen_space", envs.observation_space
-        )  # PPO's, which sees normalised observations
-    explorer = explorer_class(cfg.explorer)(
-        cfg.bonus, Setting(agent.embedding, space, cfg.num_envs, cfg.seed)
-    )
-    for part, module in (("agent", agent), ("explorer", explorer)):
+    for part, module in (("agent", agent), ("explorer", agent.explorer)):
         try:
             module.load_state_dict(state["parts"][part])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"the checkpoint of {path} does not fit its config: {part}: {reason}") from error
-    return Trained(path, name, cfg, agent, explorer, state)
+    return Trained(path, name, cfg, agent, state)

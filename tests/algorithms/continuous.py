@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from critex.algorithms import load_config
-from critex.data import Batch, Replay
-from critex.explorers import CAEPlusConfig, Setting, make_explorer
+from critex.data import Batch, Replay, n_step_return
+from critex.explorers import CAEPlusConfig
 from critex.run import Checkpoints, Run, read_config
 from tests.algorithms.conftest import metrics
 
@@ -66,13 +66,24 @@ for env in (Identity, Clock):
 
 
 def make(module: ModuleType, spaces: tuple[Any, Any] = (OBS, ACTIONS), **options: Any) -> Any:
-    """An agent with its explorer."""
+    """An agent as `train` makes it."""
     torch.manual_seed(0)
-    cfg = module.Config(**{"hidden": (16, 8), **options})
-    agent = module.Agent(cfg, *spaces, CPU)
-    agent.explorer = make_explorer(cfg, Setting(agent.embedding, spaces[0]))
-    agent.optimizer.add_param_group({"params": list(agent.explorer.parameters())})
-    return agent
+    return module.Agent(module.Config(**{"hidden": (16, 8), **options}), *spaces, CPU)
+
+
+def parameters(*networks: torch.nn.Module) -> list[Tensor]:
+    return [p for network in networks for p in network.parameters()]
+
+
+def targets(agent: Any) -> list[Tensor]:
+    names = ("actor_target", "target1", "target2")
+    return parameters(*(getattr(agent, name) for name in names if hasattr(agent, name)))
+
+
+def targets_of(agent: Any, b: Batch) -> Any:
+    """The target of single transitions with their own rewards."""
+    _, *target = n_step_return(b, b.reward, agent.cfg.gamma)
+    return (agent.targets if hasattr(agent, "targets") else agent.target)(*target)
 
 
 def batch(n: int = 6, seed: int = 0) -> Batch:
@@ -121,8 +132,8 @@ def steps_taken(optimizer: torch.optim.Optimizer) -> int:
     return max((int(state["step"]) for state in optimizer.state.values()), default=0)
 
 
-def check_golden(name: str, module: ModuleType) -> None:
-    """50 updates on fixed synthetic data in float64 give the eight numbers of the file.
+def check_golden(name: str, module: ModuleType, update: Callable[..., Any]) -> None:
+    """50 updates, `update(agent, batch, i)`, on fixed synthetic data in float64 give the eight numbers of the file.
 
     `CRITEX_GOLDEN=write pytest …` writes the file anew; do so only where results are meant to change.
     """
@@ -131,18 +142,17 @@ def check_golden(name: str, module: ModuleType) -> None:
         agent = make(module, **options)
         weights = torch.Generator().manual_seed(5)
         with torch.no_grad():
-            for p in [*agent._actor, *agent._critics, *agent.explorer.parameters()]:
+            for p in parameters(agent.actor, agent.q1, agent.q2, agent.explorer):
                 p.copy_(0.3 * torch.randn(p.shape, generator=weights))
             for target, source in (("target1", "q1"), ("target2", "q2"), ("actor_target", "actor")):
                 if hasattr(agent, target):
                     getattr(agent, target).load_state_dict(getattr(agent, source).state_dict())
         bonuses, losses = [], []
-        takes_step = "step" in agent.update.__code__.co_varnames[: agent.update.__code__.co_argcount]
         for i in range(50):
             b = batch(16, seed=i).map(lambda x: x.double() if x.is_floating_point() else x)
             b.bonus = torch.cat([agent.explorer.bonus(b.map(lambda x, j=j: x[j : j + 1])) for j in range(16)])
             bonuses.append(b.bonus.mean().item())
-            losses.append(agent.update(b, i) if takes_step else agent.update(b))
+            losses.append(update(agent, b, i))
         b = batch(64, seed=99).map(lambda x: x.double() if x.is_floating_point() else x)
         with torch.no_grad():
             got = [

@@ -19,7 +19,7 @@ import torch
 from critex.algorithms.dqn import DQN, Config
 from critex.data import Batch
 from critex.errors import UserError
-from critex.explorers import CAEPlusConfig, EllipticalConfig, Setting, make_explorer
+from critex.explorers import CAEPlusConfig, EllipticalConfig
 from tests.algorithms.conftest import metrics
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
@@ -29,10 +29,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "dqn.json"
 def make(**options: Any) -> DQN:
     torch.manual_seed(0)
     cfg = Config(hidden=(16, 8), **options)
-    agent = DQN(cfg, OBS, ACTIONS, torch.device("cpu"))
-    agent.explorer = make_explorer(cfg, Setting(agent.embedding, OBS))
-    agent.optimizer.add_param_group({"params": list(agent.explorer.parameters())})
-    return agent
+    return DQN(cfg, OBS, ACTIONS, torch.device("cpu"))
 
 
 def batch(n: int = 6, seed: int = 0) -> Batch:

@@ -14,27 +14,25 @@ import pytest
 import torch
 
 from critex.algorithms import ppo
-from critex.algorithms.ppo import PPO, Categorical, Config, Critic, Gaussian, Trunk, policy_loss, value_loss
+from critex.algorithms.ppo import PPO, Config, policy_loss, value_loss
 from critex.data import Batch
 from critex.data.normalize import RewardNormalizer
 from critex.errors import UserError
-from critex.explorers import CAEPlusConfig, EllipticalConfig, NoExplorer, NoOptions, Setting, make_explorer
+from critex.explorers import CAEPlusConfig, EllipticalConfig, NoExplorer, NoOptions, Setting
+from critex.networks.policies import Categorical, Gaussian, Trunk, Value
 from critex.run import Checkpoints, Run
 from tests.algorithms.conftest import QUIET, metrics
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Box(-1, 1, (2,))
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo.json"
 SMALL: dict[str, Any] = {"rollout": 16, "minibatches": 4, "epochs": 2, "hidden": (16, 8), "num_envs": 2}
+RAW = {"normalize_reward": False}
 
 
 def make(action_space: gym.Space = ACTIONS, **options: Any) -> PPO:
     torch.manual_seed(0)
-    cfg = Config(**{**SMALL, **options})
-    agent = PPO(cfg, OBS, action_space, torch.device("cpu"))
-    setting = Setting(agent.embedding, agent.seen_space, cfg.num_envs)
-    agent.explorer = make_explorer(cfg, setting, rollouts=True)
-    agent.optimizer.add_param_group({"params": agent.explorer.learned()})
-    return agent
+    cfg = Config(**{**SMALL, **RAW, **options})
+    return PPO(cfg, OBS, action_space, torch.device("cpu"))
 
 
 def learn(agent: PPO, batch: Batch, last: torch.Tensor) -> dict[str, Any]:
@@ -138,15 +136,14 @@ def test_parameter_counts(obs: int, act: int, critic: int, actor: int) -> None:
     agent = PPO(Config(explorer="cae"), gym.spaces.Box(-1, 1, (obs,)), space, torch.device("cpu"))
     counts = [sum(p.numel() for p in net.parameters()) for net in (agent.critic, agent.actor)]
     assert counts == [critic, actor]
-    explorer = make_explorer(agent.cfg, Setting(agent.embedding), rollouts=True)
-    assert not list(explorer.parameters())
-    assert explorer.gram.dim == 64 + act
+    assert not list(agent.explorer.parameters())
+    assert agent.explorer.gram.dim == 64 + act
 
 
 def test_initial_weights_are_orthogonal() -> None:
     torch.manual_seed(0)
-    critic = Critic(Trunk(gym.spaces.Box(-1, 1, (64,)), (64, 64)))
-    for layer, gain in [(layer, 2**0.5) for layer in critic.trunk.layers]:
+    critic = Value(Trunk(gym.spaces.Box(-1, 1, (64,)), (64, 64)))
+    for layer, gain in [(layer, 2**0.5) for layer in list(critic.trunk.body)[::2]]:
         torch.testing.assert_close(
             layer.weight @ layer.weight.T, gain**2 * torch.eye(64), atol=1e-5, rtol=1e-5
         )
@@ -229,7 +226,9 @@ def test_truncation_bootstraps_only_when_asked() -> None:
         agent.compare = lambda seen=seen, **columns: seen.update(target=columns["target"]) or {}  # type: ignore[method-assign]
         with torch.no_grad():
             follow = torch.where(
-                batch.truncated[0], agent.critic(batch.next_obs[0]) * bootstrap, agent.critic(last)
+                batch.truncated[0],
+                agent.critic(batch.next_obs[0])[:, 0] * bootstrap,
+                agent.critic(last)[:, 0],
             )
         learn(agent, batch, last)
         torch.testing.assert_close(seen["target"], batch.reward[0] + 0.99 * follow)
@@ -240,12 +239,12 @@ def test_the_bonus_joins_the_reward_after_its_normaliser_or_before_it() -> None:
     batch, last = rollout()
     batch.reward, batch.bonus = 5 * batch.reward, torch.rand_like(batch.reward)
     for together in (False, True):
-        agent, seen = make(explorer="cae", alpha=0.5, gamma=0.0, normalize_bonus=together), {}
+        options = {"normalize_reward": True, "normalize_bonus": together}
+        agent, seen = make(explorer="cae", alpha=0.5, gamma=0.0, **options), {}
         agent.compare = lambda seen=seen, **columns: seen.update(target=columns["target"]) or {}  # type: ignore[method-assign]
         learn(agent, batch, last)
-        mixed = batch.reward + 0.5 * batch.bonus
-        if together:
-            mixed = RewardNormalizer(0.0, 2)(mixed, batch.terminated)
+        normalize, bonus = RewardNormalizer(0.0, 2), 0.5 * batch.bonus
+        mixed = normalize(batch.reward + bonus * together, batch.terminated) + bonus * (not together)
         torch.testing.assert_close(seen["target"].view_as(mixed), mixed)
 
 
@@ -276,7 +275,7 @@ class Watcher(NoExplorer):
 
 
 def test_what_the_explorer_is_shown(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Normalised, clipped observations, unclipped actions, normalised rewards, true final observations."""
+    """Normalised, clipped observations, unclipped actions, raw rewards, true final observations."""
     watchers: list[Watcher] = []
     steps: list[tuple[Any, torch.Tensor]] = []
 
@@ -303,8 +302,7 @@ def test_what_the_explorer_is_shown(train: Callable[..., Path], monkeypatch: pyt
         shown.action.abs().max() > 2 and real.action.abs().max() == 2
     )  # the environment gets clipped actions
     torch.testing.assert_close(shown.action.clamp(-2, 2), real.action)
-    expected = RewardNormalizer(0.99, 2)(real.reward, real.terminated)
-    torch.testing.assert_close(shown.reward, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(shown.reward, real.reward)
     assert shown.obs.abs().max() <= 10 and shown.obs.std(dim=(0, 1)).sub(1).abs().max() < 0.3
     assert shown.truncated.sum() == 4 and not shown.terminated.any()
     ended = shown.ended[:-1]
@@ -458,7 +456,8 @@ def test_a_shared_trunk_counts_once_and_gets_the_gradient_of_both() -> None:
     assert sum(p.numel() for p in agent.weights) == trunk + 3 * (8 + 1) + (8 + 1)
     flat = make()
     assert flat.actor.trunk is not flat.critic.trunk  # vectors keep two networks, as in CleanRL
-    assert make(shared=True).critic.trunk.encode is None
+    shared = make(shared=True)
+    assert shared.actor.trunk is shared.critic.trunk
 
 
 # --- golden numbers and resume ---

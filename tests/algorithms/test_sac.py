@@ -27,7 +27,10 @@ from tests.algorithms.continuous import (
     batch,
     double_precision,
     make,
+    parameters,
     steps_taken,
+    targets,
+    targets_of,
     three_ends,
 )
 
@@ -38,7 +41,7 @@ def test_target() -> None:
     agent.actor = lambda obs: (torch.zeros(len(obs), 2), torch.full((len(obs),), -0.5))
     agent.target1, agent.target2 = always(3.0), always(2.0)
     b = three_ends()
-    assert agent.target(b, b.reward).tolist() == pytest.approx([3.079, 1.0, 3.079])
+    assert targets_of(agent, b).tolist() == pytest.approx([3.079, 1.0, 3.079])
 
 
 def test_the_bonus_is_in_the_target() -> None:
@@ -54,9 +57,9 @@ def test_the_bonus_is_in_the_target() -> None:
 def test_density_of_the_squashed_gaussian() -> None:
     """Against torch.distributions, on a range that is neither centred nor symmetric."""
     with double_precision():
-        actor, obs = sac.Actor(OBS, ACTIONS, (16,)), torch.randn(200, 3)
+        actor, obs = sac.Actor(sac.Config(hidden=(16,)), OBS, ACTIONS), torch.randn(200, 3)
         action, log_prob = actor(obs)
-        mean, raw = actor.head(actor.body(actor.flatten(obs))).chunk(2, dim=-1)
+        mean, raw = actor.head(actor.body(actor.encode(obs))).chunk(2, dim=-1)
         log_std = -5 + 0.5 * 7 * (raw.tanh() + 1)
         affine = D.AffineTransform(torch.tensor([0.0, 2.0]), torch.tensor([1.0, 4.0]))
         law = D.TransformedDistribution(D.Normal(mean, log_std.exp()), [D.TanhTransform(), affine])
@@ -68,22 +71,25 @@ def test_density_of_the_squashed_gaussian() -> None:
         torch.testing.assert_close(actor.squash(mean), affine(mean.tanh()))
 
 
-def test_the_way_back_from_a_sample() -> None:
-    """With the noise held, ∂/∂out of any mixture of a and log π, against central differences."""
+def test_the_policy_carries_gradient() -> None:
+    """With the noise held, the gradient of any mixture of a and log π by the mean's bias, against central differences."""
     with double_precision():
-        actor, out = sac.Actor(OBS, ACTIONS, (16,)), torch.randn(5, 4)
+        actor, obs = sac.Actor(sac.Config(hidden=(16,)), OBS, ACTIONS), torch.randn(5, 3)
         weights = torch.randn(5, 2), torch.randn(5)
 
-        def mixture(out: torch.Tensor) -> float:
+        def mixture() -> torch.Tensor:
             torch.manual_seed(1)
-            action, log_prob, _ = actor.sample(out)
-            return float((weights[0] * action).sum() + (weights[1] * log_prob).sum())
+            action, log_prob = actor(obs)
+            return (weights[0] * action).sum() + (weights[1] * log_prob).sum()
 
-        torch.manual_seed(1)
-        got = actor.sample(out)[2](*weights)
-        nudges = 1e-6 * torch.eye(20).reshape(20, 5, 4)
-        wanted = [(mixture(out + nudge) - mixture(out - nudge)) / 2e-6 for nudge in nudges]
-        torch.testing.assert_close(got.flatten(), torch.tensor(wanted), rtol=1e-5, atol=1e-6)
+        (got,) = torch.autograd.grad(mixture(), actor.head.bias)
+        wanted = []
+        for nudge in 1e-6 * torch.eye(4):
+            with torch.no_grad():
+                values = [(actor.head.bias.add_(sign * nudge), mixture().item())[1] for sign in (1, -2)]
+                actor.head.bias.add_(nudge)
+            wanted.append((values[0] - values[1]) / 2e-6)
+        torch.testing.assert_close(got, torch.tensor(wanted), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", MUJOCO)
@@ -125,21 +131,21 @@ def test_one_update_per_environment_step(num_envs: int, train: Callable[..., Pat
 
 def test_actor_updates_leave_the_critics_alone_and_targets_follow_slowly() -> None:
     agent, b = make(sac), batch()
-    before = [p.detach().clone() for p in agent._critics]
-    targets = [p.detach().clone() for p in agent._targets]
-    agent.update_actor(b.obs, 1)
-    assert all(torch.equal(p, q) for p, q in zip(agent._critics, before, strict=True))
-    assert all(p.grad is None for p in agent._critics)
+    before = [p.detach().clone() for p in parameters(agent.q1, agent.q2)]
+    old = [p.detach().clone() for p in targets(agent)]
+    agent.update_actor(b.obs)
+    assert all(torch.equal(p, q) for p, q in zip(parameters(agent.q1, agent.q2), before, strict=True))
+    assert all(p.grad is None for p in parameters(agent.q1, agent.q2))
     agent.update(b, 1)
-    for target, old, online in zip(agent._targets, targets, agent._critics, strict=True):
-        torch.testing.assert_close(target, old + 0.005 * (online - old))
+    for target, was, online in zip(targets(agent), old, parameters(agent.q1, agent.q2), strict=True):
+        torch.testing.assert_close(target, was + 0.005 * (online - was))
 
 
 def test_temperature() -> None:
     """Learned, it falls where the policy is more random than −dim(A) asks for; given, it stays."""
     agent, b = make(sac), batch()
     entropy = -agent.actor(b.obs)[1].mean().item()
-    agent.update_actor(b.obs, 1)
+    agent.update_actor(b.obs)
     change = agent.log_entropy_coef.item()
     assert entropy > agent.target_entropy == -2.0
     assert change == pytest.approx(-1e-3, rel=1e-3)  # Adam's first step is one step size long
@@ -197,6 +203,10 @@ def test_what_cannot_work_is_refused(algorithm: str, train: Callable[..., Path])
         train(algorithm, "b", env="Pendulum-v1", steps=10, explorer="cae", bonus_in="value")
     with pytest.raises(UserError, match="policy_delay is 0"):
         train(algorithm, "c", env="Pendulum-v1", policy_delay=0)
+    with pytest.raises(
+        UserError, match=r"run has 200, so it would end without one update; use --learning-starts 20 or"
+    ):
+        train(algorithm, "d", env="Pendulum-v1", steps=200)
     unbounded = gym.spaces.Box(-np.inf, np.inf, (1,))
     with pytest.raises(UserError, match="bounded actions"):
         sac.SAC(sac.Config(), OBS, unbounded, CPU)
@@ -234,7 +244,7 @@ def test_learns_the_identity(train: Callable[..., Path]) -> None:
 
 
 def test_golden() -> None:
-    continuous.check_golden("sac", sac)
+    continuous.check_golden("sac", sac, sac.SAC.update)
 
 
 def test_resume_is_exact(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from critex.data import gae
+from critex.data import Replay, Transition, gae, n_step_return
 
 
 def flags(*rows: list[int]) -> torch.Tensor:
@@ -60,3 +60,48 @@ def test_ends() -> None:
 
     assert run(None) == [-9.0, -9.0, -9.0]  # 1 − 10
     assert run(final) == [-9.0, -7.0, -9.0]  # 1 + 0.5·4 − 10 where truncated, and only there
+
+
+def steps(t: int, ends: dict[int, str], num_envs: int) -> Transition:
+    """Step t of some envs: env i shows 100·i + t, pays that, and ends at the steps named."""
+    obs = 100.0 * torch.arange(num_envs) + t
+    terminated, truncated = (
+        torch.full((num_envs,), ends.get(t) == kind) for kind in ("terminated", "truncated")
+    )
+    return Transition(
+        obs=obs[:, None], action=torch.zeros(num_envs, 1), reward=obs.clone(), next_obs=obs[:, None] + 0.5,
+        terminated=terminated, truncated=truncated, episode_start=torch.zeros(num_envs, dtype=torch.bool), bonus=10 * obs,
+    )  # fmt: skip
+
+
+def test_one_step_is_the_transition_itself() -> None:
+    step = steps(3, {3: "terminated"}, 2)
+    batch, total, next_obs, discount = n_step_return(step, step.reward, 0.9)
+    assert (
+        batch is step and total is step.reward and next_obs is step.next_obs and discount.tolist() == [0, 0]
+    )
+
+
+def test_n_steps_from_the_replay_in_closed_form() -> None:
+    """γ = ½, three steps, two envs, a capacity that the vector steps do not divide; the bonus of every step counts."""
+    ends = {4: "terminated", 8: "truncated"}
+    replay = Replay(23, seed=0)
+    for t in range(14):  # rows of t < 3 have been overwritten, in part
+        replay.add(steps(t, ends, 2))
+    window = replay.sample_windows(400, 3, 2)
+    assert window.reward.shape == (3, 400)
+    batch, total, next_obs, discount = n_step_return(window, window.reward + 0.1 * window.bonus, 0.5)
+    seen = set()
+    for row in range(400):
+        first = int(batch.obs[row, 0])
+        base, t = divmod(first, 100)
+        m = next((k + 1 for k in range(3) if t + k in ends or t + k == 13), 3)
+        wanted = sum(0.5**k * 2 * (first + k) for k in range(m))
+        assert total[row].item() == wanted
+        assert (
+            next_obs[row, 0].item() == first + m - 1 + 0.5
+        )  # the true final observation, not that of the next episode
+        assert batch.next_obs[row, 0].item() == first + 0.5
+        assert discount[row].item() == (0.0 if ends.get(t + m - 1) == "terminated" else 0.5**m)
+        seen.add((base, t))
+    assert len(seen) == 23  # every row can be the first

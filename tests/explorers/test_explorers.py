@@ -24,12 +24,18 @@ from critex.explorers import (
     EllipticalConfig,
     ExplorationConfig,
     Setting,
+    batch_bonus,
+    clip_reward,
     make_explorer,
-    reshaped,
     value_bonus,
 )
 
 D, A, N = 4, 3, 2
+
+
+def reshaped(batch: Transition, explorer: Any, cfg: ExplorationConfig) -> Tensor:
+    """r̃ as the algorithms compute it."""
+    return clip_reward(batch.reward + cfg.alpha * batch_bonus(batch, explorer, cfg), cfg)
 
 
 def setting(critic: Any = None, **keywords: Any) -> Setting:

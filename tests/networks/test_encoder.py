@@ -84,7 +84,7 @@ def test_a_dict_is_its_entries_side_by_side() -> None:
         "compass": torch.tensor([0, 3]),
         "speed": torch.tensor([[0.5, 1.0], [2.0, 3.0]]),
     }
-    parts = [encode.entries[key](obs[key]) for key in DICT]
+    parts = [entry(obs[key]) for key, entry in zip(DICT, encode.entries, strict=True)]
     assert torch.equal(encode(obs), torch.cat(parts, dim=-1))
     compass = list(DICT).index("compass")
     assert parts[compass].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
@@ -98,3 +98,22 @@ def test_every_weight_gets_a_gradient() -> None:
     obs = {"image": image(4), "compass": torch.zeros(4, dtype=torch.int64), "speed": torch.ones(4, 2)}
     encode(obs).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in encode.parameters())
+
+
+def test_any_name_may_be_a_key() -> None:
+    names = ("keys", "a.b", "forward", "")
+    space = gym.spaces.Dict({name: gym.spaces.Box(-1, 1, (2,)) for name in names})
+    obs = {name: torch.full((3, 2), float(i)) for i, name in enumerate(names)}
+    wanted = torch.cat([obs[name] for name in space], dim=-1)
+    assert torch.equal(encoder(space)(obs), wanted)
+
+
+def test_two_dimensions_of_bytes_are_a_greyscale_image() -> None:
+    torch.manual_seed(0)
+    flat = encoder(gym.spaces.Box(0, 255, (16, 12), np.uint8))
+    deep = encoder(gym.spaces.Box(0, 255, (16, 12, 1), np.uint8))
+    deep.load_state_dict(flat.state_dict())
+    pixels = image(4, 5)[..., 0]
+    assert flat(pixels).shape == (4, 5, flat.dim)
+    torch.testing.assert_close(flat(pixels), deep(pixels.unsqueeze(-1)))
+    assert flat(pixels[0, 0]).shape == (flat.dim,)

@@ -19,6 +19,11 @@ from critex.networks import Flatten
     [
         (spaces.Box(-1, 1, (2, 2)), [[[1.0, 2.0], [3.0, 4.0]]], [[1.0, 2.0, 3.0, 4.0]]),
         (spaces.Discrete(3), [2], [[0.0, 0.0, 1.0]]),
+        (spaces.Discrete(3, start=5), [6], [[0.0, 1.0, 0.0]]),
+        (spaces.MultiDiscrete([2, 3], start=[0, 4]), [[1, 4]], [[0.0, 1.0, 1.0, 0.0, 0.0]]),
+        (spaces.Box(0, 255, (2,), np.uint8), [[255, 0]], [[1.0, 0.0]]),  # bytes, as of an Atari RAM
+        (spaces.Box(-2, 2, (1, 2), np.int8), [[[-2, 1]]], [[-1.0, 0.5]]),
+        (spaces.Box(0, 1, (2,), np.uint8), [[1, 0]], [[1.0, 0.0]]),
         (spaces.MultiDiscrete([2, 3]), [[1, 0]], [[0.0, 1.0, 1.0, 0.0, 0.0]]),
         (spaces.MultiBinary(3), [[1, 0, 1]], [[1.0, 0.0, 1.0]]),
     ],
@@ -29,18 +34,18 @@ def test_of_one_space(space: gym.Space[Any], obs: Any, flat: Any) -> None:
     assert got.tolist() == flat and got.shape[-1] == flatten.dim and not list(flatten.parameters())
 
 
-def test_of_a_dict_and_of_leading_dimensions() -> None:
-    inner = spaces.Dict({"b": spaces.Discrete(2), "c": spaces.Box(0, 255, (2, 1), np.uint8)})
-    flatten = Flatten(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "z": inner}))
-    assert flatten.dim == 6
-    obs = {"a": torch.ones(5, 3, 2), "z": {"b": torch.ones(5, 3).long(), "c": torch.full((5, 3, 2, 1), 7)}}
-    assert flatten(obs).shape == (5, 3, 6)
-    assert flatten(obs)[0, 0].tolist() == [1.0, 1.0, 0.0, 1.0, 7.0, 7.0]
-
-
-def test_other_spaces_are_refused() -> None:
-    with pytest.raises(UserError, match="MultiBinary"):
-        Flatten(spaces.Text(3))
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Text(3), "MultiBinary"),
+        (spaces.Box(-1, 1, (5000,)), "5,000 numbers, more than 4,096; wrap the environment"),
+        (spaces.Box(0, 5976, (21, 79), np.int16), "integers from 0 to 5,976; wrap the environment"),
+        (spaces.Box(-1, 1, (84, 84)), "7,056 numbers"),
+    ],
+)
+def test_what_is_no_vector_is_refused(space: gym.Space[Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Flatten(space)
 
 
 class Reach(gym.Env[Any, Any]):

@@ -1,12 +1,14 @@
 """DQN (Mnih et al., 2015) for discrete actions, with the critic as an explorer.
 
-Read it from top to bottom: options, network, agent, loop. The lines that add CAE carry the mark `# CAE`, those
+Read it from top to bottom: options, network, agent, loop. The lines that add CAE are marked `# CAE`, those
 that CAE+ adds on top `# CAE+`; without them this is plain DQN.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -15,19 +17,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay, derive_seed
+from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.data import Batch, Replay, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least, require_widths
-from critex.explorers import ExplorationConfig
-from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
-from critex.networks import Adam, encoder, minimise, mlp
+from critex.errors import UserError, require_at_least
+from critex.explorers import ExplorationConfig, clip_reward
+from critex.explorers import Setting, batch_bonus, make_explorer, value_bonus  # CAE
+from critex.networks import Adam, NetworkConfig, encoder, minimise, mlp
 from critex.run import Run, RunConfig
 
 
 @dataclass(kw_only=True)
-class Config(ExplorationConfig, RunConfig):
+class Config(NetworkConfig, ExplorationConfig, RunConfig):
     """Options of DQN; the defaults are CleanRL's."""
 
     env: str = "CartPole-v1"
@@ -45,10 +48,14 @@ class Config(ExplorationConfig, RunConfig):
     """Transitions of one update."""
     gamma: float = 0.99
     """Discount γ."""
+    n_step: int = 1
+    """Steps of reward in the target before it bootstraps."""
     learning_starts: int = 10_000
     """Environment steps before the first update."""
     train_every: int = 10
     """Environment steps between two updates."""
+    updates_per_step: float | None = None
+    """Updates per environment step, in place of `train_every` (none: 1/train_every)."""
     target_every: int = 500
     """Environment steps between two copies of the network into the target network."""
     double_q: bool = False
@@ -64,24 +71,31 @@ class Config(ExplorationConfig, RunConfig):
 
     def __post_init__(self) -> None:
         require_at_least(
-            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, train_every=1, target_every=1,
+            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, n_step=1, train_every=1, target_every=1,
             learning_starts=0, learning_rate=0, epsilon_fraction=0,
         )  # fmt: skip
-        require_widths(self.hidden)
+        if self.updates_per_step is not None:
+            require_at_least(self, updates_per_step=1e-6)
+        self.check_networks()
+
+    @property
+    def update_ratio(self) -> float | Fraction:
+        """Updates per environment step."""
+        return Fraction(1, self.train_every) if self.updates_per_step is None else self.updates_per_step
 
 
 class QNetwork(nn.Module):
     """Q(s, ·) = θᵀφ(s): all actions at once."""
 
-    def __init__(self, observation_space: gym.Space[Any], num_actions: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, cfg: Config, observation_space: gym.Space[Any], num_actions: int) -> None:
         super().__init__()
-        encode = encoder(observation_space)
-        self.body = nn.Sequential(encode, *mlp([encode.dim, *hidden]))  # φ
-        self.head = nn.Linear(hidden[-1], num_actions)  # θ
+        self.encode = encoder(observation_space)
+        self.body = mlp([self.encode.dim, *cfg.hidden], cfg.activation, cfg.layer_norm)  # φ
+        self.head = nn.Linear(cfg.hidden[-1], num_actions)  # θ
 
     def embed(self, obs: Tree) -> Tensor:
         """φ(s), [..., hidden[-1]]."""
-        phi: Tensor = self.body(obs)
+        phi: Tensor = self.body(self.encode(obs))
         return phi
 
     def forward(self, obs: Tree) -> Tensor:
@@ -91,9 +105,10 @@ class QNetwork(nn.Module):
 
 
 class DQN:
-    """The agent: acts ε-greedily, learns by Q-learning on replayed transitions."""
+    """The agent: acts ε-greedily, learns by Q-learning on replayed transitions.
 
-    explorer: Explorer  # CAE
+    `critic` makes networks of one's own: modules with `forward(obs)` → Q(s, ·) [B, A] and `embed(obs)` → φ [B, d].
+    """
 
     def __init__(
         self,
@@ -101,29 +116,37 @@ class DQN:
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         device: torch.device,
+        critic: MakeCritic | None = None,
     ) -> None:
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"dqn needs discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device = cfg, device
         self.num_actions = int(action_space.n)
-        self.q, self.target = (
-            QNetwork(observation_space, self.num_actions, cfg.hidden).to(device) for _ in range(2)
-        )
+        make_critic: Any = critic or partial(QNetwork, cfg, observation_space, self.num_actions)
+        self.q, self.target = (make_critic().to(device) for _ in range(2))
         self.target.load_state_dict(self.q.state_dict())
         self.optimizer = Adam(self.q.parameters(), lr=cfg.learning_rate)
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "exploration"))
-        self.embedding = Embedding.of(self.q.embed, cfg.hidden[-1], action_space, takes_action=False)
+        width = embedding_width(self.q, observation_space, action_space, takes_action=False)
+        self.embedding = Embedding.of(self.q.embed, width, action_space, takes_action=False)
+        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
+        self.explorer = make_explorer(cfg, setting)  # CAE
+        self.optimizer.add_param_group({"params": self.explorer.learned()})  # CAE+
+
+    def see(self, obs: Tree) -> Tree:
+        """Observations on the device of the networks."""
+        return tree_map(lambda x: x.to(self.device), obs)
 
     def epsilon(self, step: int) -> float:
         """ε falls linearly from start to end over the first `epsilon_fraction` of the run."""
         cfg = self.cfg
-        done = min(step / max(cfg.epsilon_fraction * cfg.steps, 1), 1.0)
-        return cfg.epsilon_start + done * (cfg.epsilon_end - cfg.epsilon_start)
+        progress = min(step / max(cfg.epsilon_fraction * cfg.steps, 1), 1.0)
+        return cfg.epsilon_start + progress * (cfg.epsilon_end - cfg.epsilon_start)
 
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
         """ε-greedy actions, [N]."""
-        obs = tree_map(lambda x: x.to(self.device), obs)
+        obs = self.see(obs)
         q = self.q(obs)
         q = q + value_bonus(obs, self.explorer, self.cfg)  # CAE   Q + αβ, where the bonus goes into the value
         n = len(q)
@@ -134,21 +157,24 @@ class DQN:
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The greedy action without any bonus, for evaluation."""
-        q: Tensor = self.q(tree_map(lambda x: x.to(self.device), obs))
+        q: Tensor = self.q(self.see(obs))
         return q.argmax(-1)
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step on L_B = (Q(s,a) − r − γ max Q̄(s',·))²."""
+        """One gradient step on L_B = (Q(s,a) − r − γ max Q̄(s',·))²; `batch` is [B], or [n, B] for n-step returns."""
         cfg = self.cfg
         reward = batch.reward
-        reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
+        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = clip_reward(reward, cfg)
+        batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
         with torch.no_grad():
-            next_q = self.target(batch.next_obs)
-            chooser = self.q(batch.next_obs) if cfg.double_q else next_q
-            bonus = value_bonus(batch.next_obs, self.explorer, cfg)  # CAE
+            next_q = self.target(next_obs)
+            chooser = self.q(next_obs) if cfg.double_q else next_q
+            bonus = value_bonus(next_obs, self.explorer, cfg)  # CAE
             next_q, chooser = next_q + bonus, chooser + bonus  # CAE   Q + αβ
             next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
-            target = reward + cfg.gamma * ~batch.terminated * next_value
+            target = reward + discount * next_value
         q = self.q(batch.obs).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
         loss = bellman = F.mse_loss(q, target)
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
@@ -171,15 +197,21 @@ class DQN:
 Agent = DQN
 
 
-def train(cfg: Config, run: Run) -> None:
+def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     """The whole training loop."""
+
+    def due(step: int) -> int:
+        return updates_due(step, cfg.update_ratio)
+
+    total = math.ceil(cfg.steps / cfg.num_envs) * cfg.num_envs
+    # The first step with an update ends at `learning_starts` or later.
+    first = (math.ceil(cfg.learning_starts / cfg.num_envs) - 1) * cfg.num_envs
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
-    agent = DQN(cfg, envs.observation_space, envs.action_space, run.device)
+    agent = DQN(cfg, envs.observation_space, envs.action_space, run.device, critic)
+    require_updates(cfg, due(total) - due(max(first, 0)))
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
-    setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
-    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
-    agent.optimizer.add_param_group({"params": explorer.learned()})  # CAE+
+    parts["explorer"] = explorer = agent.explorer  # CAE
     run.attach(**parts)
 
     obs = envs.obs
@@ -192,9 +224,10 @@ def train(cfg: Config, run: Run) -> None:
 
         after = step + cfg.num_envs
         if after >= cfg.learning_starts:
-            for _ in range(after // cfg.train_every - step // cfg.train_every):
-                losses: dict[str, Any] = agent.update(replay.sample(cfg.batch_size).to(run.device))
-                explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+            for _ in range(due(after) - due(step)):
+                batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
+                losses: dict[str, Any] = agent.update(batch.to(run.device))
+                explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
                 if run.due():
                     losses |= explorer.metrics()  # CAE
                     run.log(losses)

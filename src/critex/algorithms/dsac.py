@@ -5,7 +5,7 @@ of the T: the mean is regressed on a mean (expected value substituting), both ta
 the smaller mean (twin value distributions), and a running σ̄ sets the clipping range and the weight of the loss
 (variance-based gradient adjusting).
 
-Read it from top to bottom: options, actor, losses, agent, loop. The lines that add CAE carry the mark `# CAE`, those
+Read it from top to bottom: options, actor, losses, agent, loop. The lines that add CAE are marked `# CAE`, those
 that CAE+ adds on top `# CAE+`; without them this is plain DSAC-T. The defaults are the authors' for MuJoCo.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
@@ -21,14 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay, Rollout, derive_seed
+from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.data import Batch, Replay, Rollout, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import require_at_least, require_widths
-from critex.explorers import ExplorationConfig
-from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Adam, Critic, Flatten, action_range, minimise, mlp, polyak_
+from critex.errors import require_at_least
+from critex.explorers import ExplorationConfig, clip_reward
+from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
+from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
+from critex.networks.mlp import Activation
 from critex.run import Run, RunConfig
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
@@ -37,7 +40,7 @@ HUBER = 50.0
 
 
 @dataclass(kw_only=True)
-class Config(ExplorationConfig, RunConfig):
+class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     """Options of DSAC-T."""
 
     env: str = "HalfCheetah-v4"
@@ -55,20 +58,24 @@ class Config(ExplorationConfig, RunConfig):
     """Transitions of one update."""
     gamma: float = 0.99
     """Discount γ (the authors use 0.999 on Hopper)."""
+    n_step: int = 1
+    """Steps of reward in the target before it bootstraps."""
     tau: float = 0.005
-    """How far the target networks move at each of their updates."""
+    """Target update: the share of the online network that enters the target network at each of its updates."""
     tau_std: float = 0.005
-    """How far the running σ̄ of each critic moves at each update."""
+    """Share of the current batch in the running σ̄ of each critic."""
     learning_starts: int = 10_000
     """Environment steps before the first update; the policy acts from the start."""
     steps_per_update: int = 20
     """Environment steps between two updates."""
+    updates_per_step: float | None = None
+    """Updates per environment step, in place of `steps_per_update` (none: 1/steps_per_update)."""
     learning_rate: float = 1e-4
     """Step size of Adam, for actor and critics."""
     entropy_learning_rate: float = 3e-4
     """Step size of Adam for the temperature."""
     policy_delay: int = 2
-    """Updates of the critics from one update of actor, temperature and targets to the next."""
+    """Updates of the critics per update of the actor, the temperature and the target networks."""
     entropy_coef: float | None = None
     """Temperature, the weight of the policy's entropy (none: learned, from e, with target entropy −dim(A))."""
     critic_loss: Literal["gaussian", "huber"] = "gaussian"
@@ -76,17 +83,31 @@ class Config(ExplorationConfig, RunConfig):
     later form."""
     hidden: tuple[int, ...] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
-    compile: bool = False
-    """Compile the losses with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+    activation: Activation = "gelu"
+    """Activation of the hidden layers."""
 
     def __post_init__(self) -> None:
         require_at_least(
-            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, policy_delay=1, learning_starts=0
+            self,
+            steps=1,
+            num_envs=1,
+            buffer_size=1,
+            batch_size=1,
+            n_step=1,
+            policy_delay=1,
+            learning_starts=0,
         )
         require_at_least(self, steps_per_update=1, learning_rate=0, entropy_learning_rate=0)
         if self.entropy_coef is not None:
             require_at_least(self, entropy_coef=0)
-        require_widths(self.hidden)
+        if self.updates_per_step is not None:
+            require_at_least(self, updates_per_step=1e-6)
+        self.check_networks()
+
+    @property
+    def update_ratio(self) -> float | Fraction:
+        """Updates per environment step."""
+        return Fraction(1, self.steps_per_update) if self.updates_per_step is None else self.updates_per_step
 
 
 class Actor(nn.Module):
@@ -95,20 +116,18 @@ class Actor(nn.Module):
     scale: Tensor
     centre: Tensor
 
-    def __init__(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], hidden: tuple[int, ...]
-    ) -> None:
+    def __init__(self, cfg: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         super().__init__()
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
-        self.flatten = Flatten(observation_space)
-        self.body = mlp([self.flatten.dim, *hidden], nn.GELU)
-        self.head = nn.Linear(hidden[-1], 2 * len(scale))  # mean and log σ
+        self.encode = encoder(observation_space)
+        self.body = mlp([self.encode.dim, *cfg.actor_widths], cfg.activation, cfg.layer_norm)
+        self.head = nn.Linear(cfg.actor_widths[-1], 2 * len(scale))  # mean and log σ
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log σ before the squashing, [..., a] each."""
-        mean, log_std = self.head(self.body(self.flatten(obs))).chunk(2, dim=-1)
+        mean, log_std = self.head(self.body(self.encode(obs))).chunk(2, dim=-1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def squash(self, u: Tensor) -> Tensor:
@@ -127,7 +146,7 @@ class Actor(nn.Module):
 
 
 def distribution(out: Tensor) -> tuple[Tensor, Tensor]:
-    """What a critic returns [..., 2] as mean Q and standard deviation σ of Z, [...] each."""
+    """Mean Q and standard deviation σ of Z, [...] each, from a critic's output [..., 2]."""
     mean, raw = out.unbind(-1)
     return mean, F.softplus(raw)
 
@@ -159,7 +178,11 @@ LOSSES = {"gaussian": gaussian_loss, "huber": huber_loss}
 
 
 class DSAC:
-    """The agent: acts by sampling, learns from replay with twin value distributions and a learned temperature."""
+    """The agent: acts by sampling, learns from replay with twin value distributions and a learned temperature.
+
+    `critic` makes critics of one's own: modules with `forward(obs, action)` → mean and raw σ [B, 2] and
+    `embed(obs, action)` → φ [B, d].
+    """
 
     _parts = (
         "actor",
@@ -171,7 +194,6 @@ class DSAC:
         "actor_optimizer",
         "entropy_optimizer",
     )
-    explorer: Explorer  # CAE
 
     def __init__(
         self,
@@ -179,68 +201,72 @@ class DSAC:
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         device: torch.device,
+        critic: MakeCritic | None = None,
     ) -> None:
         self.cfg, self.device, self.updates = cfg, device, 0
         self.actor, self.actor_target = (
-            Actor(observation_space, action_space, cfg.hidden).to(device) for _ in range(2)
+            Actor(cfg, observation_space, action_space).to(device) for _ in range(2)
         )
         action_dim = len(self.actor.scale)
-        self.q1, self.q2, self.target1, self.target2 = (
-            Critic(observation_space, action_dim, cfg.hidden, nn.GELU, outputs=2).to(device) for _ in range(4)
-        )
+        shape = (cfg.critic_widths, cfg.activation, cfg.layer_norm)
+        make_critic: Any = critic or partial(Critic, observation_space, action_dim, *shape, outputs=2)
+        self.q1, self.q2, self.target1, self.target2 = (make_critic().to(device) for _ in range(4))
         self.actor_target.load_state_dict(self.actor.state_dict())
         self.target1.load_state_dict(self.q1.state_dict())
         self.target2.load_state_dict(self.q2.state_dict())
-        self._actor: list[Tensor] = [*self.actor.parameters()]
-        self._critics: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
-        self._targets: list[Tensor] = [
-            p for net in (self.actor_target, self.target1, self.target2) for p in net.parameters()
-        ]
+        self._online: list[Tensor] = [p for net in (self.actor, self.q1, self.q2) for p in net.parameters()]
+        targets = (self.actor_target, self.target1, self.target2)
+        self._targets: list[Tensor] = [p for net in targets for p in net.parameters()]
         self.mean_std = torch.zeros(2, device=device)  # σ̄ of each critic
         self.target_entropy = -float(action_dim)
         initial = math.e if cfg.entropy_coef is None else cfg.entropy_coef
         self.log_entropy_coef = torch.tensor(initial, device=device).log()
         self.log_entropy_coef.requires_grad_(cfg.entropy_coef is None)
-        self.optimizer = Adam(self._critics, lr=cfg.learning_rate)
-        self.actor_optimizer = Adam(self._actor, lr=cfg.learning_rate)
+        self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
+        self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
         self.entropy_optimizer = Adam([self.log_entropy_coef], lr=cfg.entropy_learning_rate)
-        self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
-        if cfg.compile:
-            self.critic_loss = torch.compile(self.critic_loss)  # type: ignore[method-assign]
-            self.actor_loss = torch.compile(self.actor_loss)  # type: ignore[method-assign]
+        width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
+        self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
+        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
+        self.explorer = make_explorer(cfg, setting)  # CAE
+        self.optimizer.add_param_group({"params": self.explorer.learned()})  # CAE+
+
+    def see(self, obs: Tree) -> Tree:
+        """Observations on the device of the networks."""
+        return tree_map(lambda x: x.to(self.device), obs)
 
     @torch.no_grad()
     def act(self, obs: Tree) -> Tensor:
         """Samples of the policy, [N, a]."""
-        mean, log_std = self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))
+        mean, log_std = self.actor.gaussian(self.see(obs))
         return self.actor.squash(torch.randn_like(mean).mul_(log_std.exp()).add_(mean))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The squashed mean, for evaluation."""
-        return self.actor.squash(self.actor.gaussian(tree_map(lambda x: x.to(self.device), obs))[0])
+        return self.actor.squash(self.actor.gaussian(self.see(obs))[0])
 
     @torch.no_grad()
-    def targets(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor]:
-        """y_q = r + γ(1 − terminated)(Q̄ − entropy_coef·log π̄(a'|s')), and y_z with a sample Z̄ for Q̄, [B] each.
+    def targets(self, reward: Tensor, next_obs: Tree, discount: Tensor) -> tuple[Tensor, Tensor]:
+        """y_q = r + discount·(Q̄ − entropy_coef·log π̄(a'|s')), and y_z with a sample Z̄ for Q̄, [B] each.
 
         a' ~ π̄(s'), and Q̄, σ̄ come from the target critic whose mean is smaller; Z̄ = Q̄ + zσ̄, |z| ≤ 3.
         """
-        action, log_prob = self.actor_target(batch.next_obs)
-        q1, std1 = distribution(self.target1(batch.next_obs, action))
-        q2, std2 = distribution(self.target2(batch.next_obs, action))
+        action, log_prob = self.actor_target(next_obs)
+        q1, std1 = distribution(self.target1(next_obs, action))
+        q2, std2 = distribution(self.target2(next_obs, action))
         spread = torch.randn_like(q1).clamp(-3, 3) * torch.where(q1 < q2, std1, std2)
         value = torch.minimum(q1, q2) - self.log_entropy_coef.exp() * log_prob
-        discount = self.cfg.gamma * ~batch.terminated
         y = reward + discount * value
         return y, y + discount * spread
 
-    def critic_loss(self, batch: Batch, reward: Tensor, tau: float) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(
+        self, obs: Tree, action: Tensor, y_mean: Tensor, y_sample: Tensor, tau: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """L_B, the sum over both critics; the σ̄ that it used, [2]; and Q₁, [B]."""
-        y_mean, y_sample = self.targets(batch, reward)
-        q1, std1 = distribution(self.q1(batch.obs, batch.action))
-        q2, std2 = distribution(self.q2(batch.obs, batch.action))
+        q1, std1 = distribution(self.q1(obs, action))
+        q2, std2 = distribution(self.q2(obs, action))
         mean_std = self.mean_std.lerp(torch.stack([std1.mean(), std2.mean()]).detach(), tau)
         loss = LOSSES[self.cfg.critic_loss]
         loss1, loss2 = (
@@ -256,12 +282,19 @@ class DSAC:
         return loss.mean(), log_prob.detach().mean()
 
     def update(self, batch: Batch) -> dict[str, Any]:
-        """One step of the critics; every `policy_delay` updates also one of actor, temperature and targets."""
+        """One step of the critics; every `policy_delay` updates also one of actor and temperature, and a target update.
+
+        `batch` is [B], or [n, B] for n-step returns.
+        """
         cfg = self.cfg
         reward = batch.reward
-        reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
+        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = clip_reward(reward, cfg)
+        batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
+        targets = self.targets(reward, next_obs, discount)
         tau = cfg.tau_std if self.updates else 1.0  # σ̄ begins as the mean of the first batch
-        loss, self.mean_std, q = self.critic_loss(batch, reward, tau)
+        loss, self.mean_std, q = self.critic_loss(batch.obs, batch.action, *targets, tau)
         losses = {"loss_bellman": loss.detach(), "q": q.mean(), "std": self.mean_std[0]}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
         delayed = self.updates % cfg.policy_delay == 0
@@ -269,7 +302,7 @@ class DSAC:
             self.update_actor(batch.obs)  # against the critics before their step
         minimise(loss, self.optimizer)
         if delayed:
-            polyak_(self._targets, self._actor + self._critics, cfg.tau)
+            polyak_(self._targets, self._online, cfg.tau)
         self.updates += 1
         return losses | {"loss": loss.detach()} | self.actor_losses
 
@@ -285,7 +318,6 @@ class DSAC:
             minimise(-self.log_entropy_coef * (log_prob + self.target_entropy), self.entropy_optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the critics' optimiser, which an explorer may have joined."""
         state = {name: getattr(self, name).state_dict() for name in self._parts}
         state |= {"updates": self.updates, "mean_std": self.mean_std, "losses": self.actor_losses}
         return state | {"log_entropy_coef": self.log_entropy_coef.detach()}
@@ -301,20 +333,24 @@ class DSAC:
 Agent = DSAC
 
 
-def train(cfg: Config, run: Run) -> None:
+def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     """The whole training loop."""
+
+    def due(step: int) -> int:
+        return updates_due(max(step - cfg.learning_starts, 0), cfg.update_ratio)
+
+    chunk = math.ceil(1 / cfg.update_ratio / cfg.num_envs)  # vector steps of one iteration
+    per_iteration = chunk * cfg.num_envs
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
-    agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device)
+    agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
+    require_updates(cfg, due(math.ceil(cfg.steps / per_iteration) * per_iteration))
     replay, rollout = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay")), Rollout()
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
-    setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
-    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
-    agent.optimizer.add_param_group({"params": explorer.learned()})  # CAE+
+    parts["explorer"] = explorer = agent.explorer  # CAE
     run.attach(**parts)
 
     obs = envs.obs
-    chunk = math.ceil(cfg.steps_per_update / cfg.num_envs)  # vector steps of one iteration
-    for _ in run.steps(cfg.steps, chunk * cfg.num_envs):
+    for _ in run.steps(cfg.steps, per_iteration):
         for _ in range(chunk):
             transition, obs = envs.step(agent.act(obs))
             rollout.add(transition)
@@ -324,15 +360,15 @@ def train(cfg: Config, run: Run) -> None:
         run.episodes(envs.pop_episodes())
 
         losses: dict[str, Any] = {}
-        due = max(run.step - cfg.learning_starts, 0) // cfg.steps_per_update
-        while agent.updates < due:
-            losses = agent.update(replay.sample(cfg.batch_size).to(run.device))
-        explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+        while agent.updates < due(run.step):
+            batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
+            losses = agent.update(batch.to(run.device))
+        explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
         if losses and run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._actor + agent._critics)}
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._online)}
     card |= explorer.card()  # CAE
     run.finish(card)

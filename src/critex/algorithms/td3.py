@@ -1,33 +1,36 @@
 """TD3 (Fujimoto et al., 2018) for continuous actions, with the critic as an explorer.
 
-Read it from top to bottom: options, actor, agent, loop. The lines that add CAE carry the mark `# CAE`, those
-that CAE+ adds on top `# CAE+`; without them this is plain TD3. The defaults are CleanRL's.
+Read it from top to bottom: options, actor, agent, loop. The lines that add CAE are marked `# CAE`, those that CAE+
+adds on top `# CAE+`; without them this is plain TD3. The defaults are CleanRL's.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data import Batch, Replay, derive_seed
+from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.data import Batch, Replay, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import require_at_least, require_widths
-from critex.explorers import ExplorationConfig
-from critex.explorers import Explorer, Setting, make_explorer, reshaped  # CAE
-from critex.networks import Adam, Critic, Flatten, action_range, mlp, polyak_, relu_layers
-from critex.networks import parameter_gradients, plus, regression, smallest, trace
+from critex.errors import require_at_least
+from critex.explorers import ExplorationConfig, clip_reward
+from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
+from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
+from critex.networks.fast import deterministic_actor_loss, faster, twin_critic_loss
 from critex.run import Run, RunConfig
 
 
 @dataclass(kw_only=True)
-class Config(ExplorationConfig, RunConfig):
+class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     """Options of TD3."""
 
     env: str = "HalfCheetah-v4"
@@ -35,7 +38,7 @@ class Config(ExplorationConfig, RunConfig):
     steps: int = 1_000_000
     """Environment steps in all."""
     num_envs: int = 1
-    """Environments stepped side by side; there is one update per environment step, however many."""
+    """Environments stepped side by side."""
 
     buffer_size: int = 1_000_000
     """Transitions in the replay buffer."""
@@ -43,10 +46,14 @@ class Config(ExplorationConfig, RunConfig):
     """Transitions of one update."""
     gamma: float = 0.99
     """Discount γ."""
+    n_step: int = 1
+    """Steps of reward in the target before it bootstraps."""
     tau: float = 0.005
-    """How far the target networks move at each of their updates."""
+    """Target update: the share of the online network that enters the target network at each of its updates."""
     learning_starts: int = 25_000
     """Environment steps with random actions before the first update."""
+    updates_per_step: float = 1.0
+    """Updates per environment step, however many environments there are."""
     learning_rate: float = 3e-4
     """Step size of Adam, for actor and critics."""
     exploration_noise: float = 0.1
@@ -54,20 +61,25 @@ class Config(ExplorationConfig, RunConfig):
     target_noise: float = 0.2
     """Standard deviation of the noise on the target's actions, in the same unit."""
     target_noise_clip: float = 0.5
-    """Where that noise is cut off."""
+    """Bound on that noise."""
     policy_delay: int = 2
-    """Updates of the critics from one update of actor and targets to the next."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
-    compile: bool = False
-    """Compile the gradients with torch.compile (needs a C++ compiler; the first updates take a minute)."""
+    """Updates of the critics per update of the actor and the target networks."""
+    fast: bool = True
+    """Use written-out gradients where the networks are plain Linear+ReLU: the same numbers, faster."""
 
     def __post_init__(self) -> None:
         require_at_least(
-            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, policy_delay=1, learning_starts=0
+            self,
+            steps=1,
+            num_envs=1,
+            buffer_size=1,
+            batch_size=1,
+            n_step=1,
+            policy_delay=1,
+            learning_starts=0,
         )
-        require_at_least(self, learning_rate=0)
-        require_widths(self.hidden)
+        require_at_least(self, learning_rate=0, updates_per_step=1e-6)
+        self.check_networks()
 
 
 class Actor(nn.Module):
@@ -78,38 +90,37 @@ class Actor(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], hidden: tuple[int, ...]
-    ) -> None:
+    def __init__(self, cfg: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         super().__init__()
         scale, centre = action_range(action_space)
         self.register_buffer("scale", scale, persistent=False)
         self.register_buffer("centre", centre, persistent=False)
         self.register_buffer("low", centre - scale, persistent=False)
         self.register_buffer("high", centre + scale, persistent=False)
-        self.flatten = Flatten(observation_space)
-        self.body = mlp([self.flatten.dim, *hidden])
-        self.head = nn.Linear(hidden[-1], len(scale))
-        self.layers = relu_layers(self.body, self.head)  # for gradients by hand
+        self.encode = encoder(observation_space)
+        self.body = mlp([self.encode.dim, *cfg.actor_widths], cfg.activation, cfg.layer_norm)
+        self.head = nn.Linear(cfg.actor_widths[-1], len(scale))
 
     def forward(self, obs: Tree) -> Tensor:
         """μ(s), [..., a]."""
-        return self.spread(self.head(self.body(self.flatten(obs))).tanh())
+        return self.rescale(self.head(self.body(self.encode(obs))).tanh())
 
-    def spread(self, squashed: Tensor) -> Tensor:
+    def rescale(self, squashed: Tensor) -> Tensor:
         """[−1, 1] to the range of the actions."""
         return torch.addcmul(self.centre, squashed, self.scale)
 
     def clip(self, action: Tensor) -> Tensor:
-        """Actions cut to their range."""
+        """Actions clipped to their range."""
         return action.clamp(self.low, self.high)
 
 
 class TD3:
-    """The agent: acts with noise, learns from replay with twin critics, a slow actor and slower targets."""
+    """The agent: acts with noise, learns from replay with twin critics, delayed actor and target updates.
+
+    `critic` makes critics of one's own: modules with `forward(obs, action)` → Q [B] and `embed(obs, action)` → φ [B, d].
+    """
 
     _parts = ("actor", "actor_target", "q1", "q2", "target1", "target2", "actor_optimizer")
-    explorer: Explorer  # CAE
 
     def __init__(
         self,
@@ -117,91 +128,97 @@ class TD3:
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         device: torch.device,
+        critic: MakeCritic | None = None,
     ) -> None:
         self.cfg, self.device = cfg, device
         self.actor, self.actor_target = (
-            Actor(observation_space, action_space, cfg.hidden).to(device) for _ in range(2)
+            Actor(cfg, observation_space, action_space).to(device) for _ in range(2)
         )
-        action_dim = len(self.actor.scale)
-        self.q1, self.q2, self.target1, self.target2 = (
-            Critic(observation_space, action_dim, cfg.hidden).to(device) for _ in range(4)
-        )
+        shape = (cfg.critic_widths, cfg.activation, cfg.layer_norm)
+        make_critic: Any = critic or partial(Critic, observation_space, len(self.actor.scale), *shape)
+        self.q1, self.q2, self.target1, self.target2 = (make_critic().to(device) for _ in range(4))
         self.actor_target.load_state_dict(self.actor.state_dict())
         self.target1.load_state_dict(self.q1.state_dict())
         self.target2.load_state_dict(self.q2.state_dict())
-        self._actor: list[Tensor] = [*self.actor.parameters()]
-        self._critics: list[Tensor] = [*self.q1.parameters(), *self.q2.parameters()]
-        self._targets: list[Tensor] = [
-            p for net in (self.actor_target, self.target1, self.target2) for p in net.parameters()
-        ]
-        self.optimizer = Adam(self._critics, lr=cfg.learning_rate)
-        self.actor_optimizer = Adam(self._actor, lr=cfg.learning_rate)
-        self.embedding = Embedding.of(self.q1.embed, cfg.hidden[-1], action_space, takes_action=True)
+        self._online: list[Tensor] = [p for net in (self.actor, self.q1, self.q2) for p in net.parameters()]
+        targets = (self.actor_target, self.target1, self.target2)
+        self._targets: list[Tensor] = [p for net in targets for p in net.parameters()]
+        self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
+        self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
         self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
-        if cfg.compile:
-            self.critic_step = torch.compile(self.critic_step)  # type: ignore[method-assign]
-            self.actor_step = torch.compile(self.actor_step)  # type: ignore[method-assign]
+        width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
+        self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
+        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
+        self.explorer = make_explorer(cfg, setting)  # CAE
+        self.optimizer.add_param_group({"params": self.explorer.learned()})  # CAE+
+
+    def see(self, obs: Tree) -> Tree:
+        """Observations on the device of the networks."""
+        return tree_map(lambda x: x.to(self.device), obs)
 
     @torch.no_grad()
     def act(self, obs: Tree, step: int) -> Tensor:
         """Uniformly random actions before learning starts, then μ(s) with noise, [N, a]."""
         actor, action = self.actor, self.policy(obs)
         if step < self.cfg.learning_starts:
-            return actor.spread(2 * torch.rand_like(action) - 1)
+            return actor.rescale(2 * torch.rand_like(action) - 1)
         noise = torch.randn_like(action)
         return actor.clip(torch.addcmul(action, noise, actor.scale, value=self.cfg.exploration_noise))
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """μ(s), for evaluation."""
-        action: Tensor = self.actor(tree_map(lambda x: x.to(self.device), obs))
+        action: Tensor = self.actor(self.see(obs))
         return action
 
     @torch.no_grad()
-    def target(self, batch: Batch, reward: Tensor) -> Tensor:
-        """y = r + γ(1 − terminated) min Q̄(s',a'), a' = μ̄(s') with clipped noise, [B]."""
-        cfg, action = self.cfg, self.actor_target(batch.next_obs)
+    def target(self, reward: Tensor, next_obs: Tree, discount: Tensor) -> Tensor:
+        """y = r + discount·min Q̄(s',a'), a' = μ̄(s') with clipped noise, [B]."""
+        cfg, action = self.cfg, self.actor_target(next_obs)
         noise = torch.randn_like(action).mul_(cfg.target_noise)
         noise.clamp_(-cfg.target_noise_clip, cfg.target_noise_clip)
         action = self.actor.clip(torch.addcmul(action, noise, self.actor.scale))
-        q = torch.minimum(self.target1(batch.next_obs, action), self.target2(batch.next_obs, action))
-        return reward + cfg.gamma * ~batch.terminated * q
+        q = torch.minimum(self.target1(next_obs, action), self.target2(next_obs, action))
+        return reward + discount * q
 
-    def critic_step(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """L_B = (Q₁ − y)² + (Q₂ − y)², means over the batch; Q₁ [B]; the gradient of L_B for both critics."""
-        return regression((self.q1, self.q2), batch.obs, batch.action, self.target(batch, reward))
+    @faster(twin_critic_loss, q1=Critic, q2=Critic)
+    def critic_loss(self, obs: Tree, action: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """L_B = mean (Q₁ − y)² + mean (Q₂ − y)², and Q₁ [B]."""
+        q1, q2 = self.q1(obs, action), self.q2(obs, action)
+        return F.mse_loss(q1, y) + F.mse_loss(q2, y), q1.detach()
 
-    @torch.no_grad()
-    def actor_step(self, obs: Tree) -> tuple[Tensor, list[Tensor]]:
-        """Mean of −Q₁(s, μ(s)), and its gradient for the actor."""
-        actor = self.actor
-        seen = trace(actor.layers, actor.flatten(obs))
-        squashed = seen[-1].tanh()
-        q, slope = smallest((self.q1,), obs, actor.spread(squashed))
-        g = slope * actor.scale * (1 - squashed.square()) / -len(q)
-        return -q.mean(), parameter_gradients(actor.layers, seen, g)
+    @faster(deterministic_actor_loss, actor=Actor, q1=Critic)
+    def actor_loss(self, obs: Tree) -> Tensor:
+        """Mean of −Q₁(s, μ(s))."""
+        q: Tensor = self.q1(obs, self.actor(obs))
+        return -q.mean()
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
-        """One step of the critics; those of the actor and of all targets when they are due."""
+        """One step of the critics; one of the actor and one target update when they are due.
+
+        `batch` is [B], or [n, B] for n-step returns.
+        """
         cfg = self.cfg
         reward = batch.reward
-        reward = reshaped(batch, self.explorer, cfg)  # CAE   r̃ = r + αβ
-        loss, q, gradients = self.critic_step(batch, reward)
-        losses = {"loss_bellman": loss, "q": q.mean()}
-        loss, gradients = plus(loss, gradients, self.explorer.loss(batch), self.optimizer)  # CAE+   L_B + L_f
-        self.optimizer.descend(gradients)
+        bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
+        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = clip_reward(reward, cfg)
+        batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
+        y = self.target(reward, next_obs, discount)
+        loss, q = self.critic_loss(batch.obs, batch.action, y)
+        losses = {"loss_bellman": loss.detach(), "q": q.mean()}
+        loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
+        minimise(loss, self.optimizer)
         if step % cfg.policy_delay == 0:
-            actor_loss, gradients = self.actor_step(batch.obs)
-            self.actor_optimizer.descend(gradients)
-            polyak_(self._targets, self._actor + self._critics, cfg.tau)
-            self.actor_losses = {"loss_actor": actor_loss}
-        return losses | {"loss": loss} | self.actor_losses
+            actor_loss = self.actor_loss(batch.obs)
+            minimise(actor_loss, self.actor_optimizer)
+            polyak_(self._targets, self._online, cfg.tau)
+            self.actor_losses = {"loss_actor": actor_loss.detach()}
+        return losses | {"loss": loss.detach()} | self.actor_losses
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the critics' optimiser, which an explorer may have joined."""
-        return {name: getattr(self, name).state_dict() for name in self._parts} | {
-            "losses": self.actor_losses
-        }
+        state = {name: getattr(self, name).state_dict() for name in self._parts}
+        return state | {"losses": self.actor_losses}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in self._parts:
@@ -212,15 +229,19 @@ class TD3:
 Agent = TD3
 
 
-def train(cfg: Config, run: Run) -> None:
+def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     """The whole training loop."""
+
+    def due(step: int) -> int:
+        return updates_due(max(step, cfg.learning_starts + 1), cfg.updates_per_step)
+
+    total = math.ceil(cfg.steps / cfg.num_envs) * cfg.num_envs
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
-    agent = TD3(cfg, envs.observation_space, envs.action_space, run.device)
+    agent = TD3(cfg, envs.observation_space, envs.action_space, run.device, critic)
+    require_updates(cfg, due(total) - due(0))
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}
-    setting = Setting(agent.embedding, envs.observation_space, cfg.num_envs, cfg.seed)  # CAE
-    parts["explorer"] = agent.explorer = explorer = make_explorer(cfg, setting)  # CAE
-    agent.optimizer.add_param_group({"params": explorer.learned()})  # CAE+
+    parts["explorer"] = explorer = agent.explorer  # CAE
     run.attach(**parts)
 
     obs = envs.obs
@@ -231,14 +252,15 @@ def train(cfg: Config, run: Run) -> None:
         run.episodes(envs.pop_episodes())
 
         losses: dict[str, Any] = {}
-        for t in range(max(step, cfg.learning_starts + 1), step + cfg.num_envs):
-            losses = agent.update(replay.sample(cfg.batch_size).to(run.device), t)
-        explorer.refresh(replay)  # CAE   A under today's φ, where the options ask for it
+        for update in range(due(step), due(step + cfg.num_envs)):
+            batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
+            losses = agent.update(batch.to(run.device), update)
+        explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
         if losses and run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)
         run.evaluate(agent.policy, partial(Envs, cfg.env))
 
-    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._actor + agent._critics)}
+    card: dict[str, Any] = {"parameters": sum(p.numel() for p in agent._online)}
     card |= explorer.card()  # CAE
     run.finish(card)

@@ -1,7 +1,7 @@
 """What flows between environment, explorer and algorithm: transitions, and the buffers that hold them."""
 
 from critex.data.replay import Replay
-from critex.data.returns import gae
+from critex.data.returns import gae, n_step_return
 from critex.data.rollout import Rollout
 from critex.data.seeds import derive_seed
 from critex.data.transition import Batch, Transition
@@ -15,6 +15,7 @@ __all__ = [
     "Tree",
     "derive_seed",
     "gae",
+    "n_step_return",
     "tree_leaves",
     "tree_map",
 ]

@@ -72,6 +72,22 @@ class Replay:
             raise ValueError("the replay is empty: add a transition before sampling")
         return self._gather(torch.randint(len(self), (batch_size,), generator=self.generator))
 
+    def sample_windows(self, batch_size: int, length: int, num_envs: int) -> Batch:
+        """`length` consecutive transitions of one env each, [length, B, …], the first drawn as by `sample`; [B, …] for 1.
+
+        The rows must have been added `num_envs` at a time. The newest transition of each env counts as truncated; what
+        stands after an end belongs to another episode.
+        """
+        if length == 1:
+            return self.sample(batch_size)
+        if self.total == 0:
+            raise ValueError("the replay is empty: add a transition before sampling")
+        first = torch.randint(len(self), (batch_size,), generator=self.generator)
+        index = (first + num_envs * torch.arange(length).unsqueeze(-1)) % self.capacity
+        windows = self._gather(index.flatten()).map(lambda x: x.unflatten(0, (length, batch_size)))
+        windows.truncated |= (self.total - 1 - index) % self.capacity < num_envs
+        return windows
+
     def last(self, n: int) -> Batch:
         """The newest min(n, len) rows, oldest first: [n, …]."""
         return self._rows(self.total - min(n, len(self)), self.total)

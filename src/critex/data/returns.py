@@ -1,9 +1,14 @@
-"""Advantages and returns of a rollout [T, N]."""
+"""Returns and advantages: GAE of a rollout [T, N], n-step returns of replayed transitions."""
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import torch
 from torch import Tensor
+
+from critex.data.transition import Batch
+from critex.data.tree import Tree, tree_map
 
 
 def gae(
@@ -31,9 +36,33 @@ def gae(
         following = torch.where(truncated & ~terminated, final_value, following)
     delta = (reward + gamma * following - value).numpy(force=True)
     decay = ((~ended).to(reward.dtype) * (gamma * lam)).numpy(force=True)
-    # T small steps, one after the other: numpy's are the cheapest, on whatever device the rest lives
+    # T small sequential steps: numpy has the least overhead, whatever device the rest lives on
     advantage = delta.copy()
     for t in range(len(advantage) - 2, -1, -1):
         advantage[t] += decay[t] * advantage[t + 1]
     advantages = torch.from_numpy(advantage).to(reward.device)
     return advantages, advantages + value
+
+
+def n_step_return(batch: Batch, reward: Tensor, gamma: float) -> tuple[Batch, Tensor, Tree, Tensor]:
+    """(transitions [B], R [B], s_{t+m}, γᵐ(1 − terminated) [B]) of a target y = R + γᵐ(1 − terminated)·V(s_{t+m}).
+
+    `batch` holds single transitions [B], then m = 1 and R = r; or n consecutive ones of each environment, [n, B], then
+
+        R = Σ_{k<m} γᵏ r_k
+
+    where m ≤ n stops at the end of the episode: s_{t+m} is the true final observation of a truncated episode.
+    `reward` has the shape of `batch.reward`; it may contain the bonus of every step. The transitions returned are the
+    first ones, (s_t, a_t, s_{t+1}).
+    """
+    if reward.ndim == 1:
+        return batch, reward, batch.next_obs, gamma * ~batch.terminated
+    alive = torch.ones_like(batch.terminated)  # [n, B]: still in the episode that the first step belongs to
+    alive[1:] = (~batch.ended[:-1]).cumprod(0).bool()
+    steps = torch.arange(len(reward), device=reward.device)
+    total = (gamma**steps).to(reward.dtype) @ reward.masked_fill(~alive, 0.0)
+    length = alive.sum(0)  # m, [B]
+    row = torch.arange(reward.shape[1], device=reward.device)
+    next_obs = tree_map(lambda x: x[length - 1, row], batch.next_obs)
+    discount = (gamma**length).to(reward.dtype) * ~batch.terminated[length - 1, row]
+    return batch.map(itemgetter(0)), total, next_obs, discount

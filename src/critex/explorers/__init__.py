@@ -9,7 +9,7 @@ from critex.explorers.e3b import E3B, E3BConfig
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
 from critex.explorers.icm import ICM, ICMConfig
 from critex.explorers.make import EXPLORERS, explorer_class, explorer_preset, make_explorer
-from critex.explorers.mixing import ExplorationConfig, reshaped, value_bonus
+from critex.explorers.mixing import ExplorationConfig, batch_bonus, clip_reward, value_bonus
 from critex.explorers.none import NoExplorer
 from critex.explorers.noveld import NovelD, NovelDConfig
 from critex.explorers.presets import ALGORITHM_PRESETS, PRESETS, RIVALS, preset_options
@@ -46,10 +46,11 @@ __all__ = [
     "RIDEConfig",
     "RivalConfig",
     "Setting",
+    "batch_bonus",
+    "clip_reward",
     "explorer_class",
     "explorer_preset",
     "make_explorer",
     "preset_options",
-    "reshaped",
     "value_bonus",
 ]

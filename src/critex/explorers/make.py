@@ -90,6 +90,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
         raise UserError(f"{again} needs a memory that outlives the episode; {hint}")
     for part in _with_parts(options):
+        if cfg.recompute and getattr(part, "zero_first", False):
+            raise UserError("recompute cannot tell which step begins an episode; use --bonus.no-zero-first")
         _check_place(part, rollouts)
     return explorer
 

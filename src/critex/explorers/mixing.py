@@ -26,7 +26,7 @@ class ExplorationConfig:
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
     alpha: float = 0.1
-    """α, how much the bonus counts."""
+    """α, the exploration coefficient: the weight of the bonus."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
     scale_value_bonus: bool = False
@@ -37,15 +37,21 @@ class ExplorationConfig:
     """Clip r̃ to ± this."""
 
 
-def reshaped(batch: Batch, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
-    """r̃ = r + αβ of a batch, like its reward; the reward alone where the bonus goes into the value."""
-    reward = batch.reward
-    if cfg.bonus_in == "reward":
-        if cfg.recompute:
-            bonus = explorer.measure(batch.obs, batch.action, batch.next_obs)[1]
-        else:
-            bonus = explorer.scale(batch.bonus)
-        reward = reward + cfg.alpha * bonus.to(reward)
+def batch_bonus(batch: Batch, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
+    """β of every transition, like its reward: the stored one, or with `recompute` the one it has now.
+
+    It is scaled here where the scaling happens in the learner, and 0 where the bonus goes into the value.
+    """
+    if cfg.bonus_in == "value":
+        return torch.zeros_like(batch.reward)
+    bonus = batch.bonus
+    if cfg.recompute:
+        bonus = explorer.measure(batch.obs, batch.action, batch.next_obs)[1]
+    return explorer.scale(bonus).to(batch.reward)
+
+
+def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
+    """r̃ clipped to ±`reward_clip`."""
     return reward if cfg.reward_clip is None else reward.clamp(-cfg.reward_clip, cfg.reward_clip)
 
 

@@ -18,6 +18,7 @@ class NoExplorer(Explorer):
     def __init__(self, config: object, setting: Setting) -> None:
         super().__init__()
         self._num_actions = setting.embedding.action_dim
+        self._discrete = setting.embedding.discrete
 
     def bonus(self, step: Transition) -> Tensor:
         return step.bonus
@@ -26,7 +27,7 @@ class NoExplorer(Explorer):
         return rollout.bonus
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        zeros = torch.zeros(len(action), device=action.device)
+        zeros = torch.zeros(action.shape if self._discrete else action.shape[:-1], device=action.device)
         return zeros, zeros
 
     def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:

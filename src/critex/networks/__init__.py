@@ -1,26 +1,25 @@
 """Networks that algorithms and explorers are made of."""
 
-from critex.networks.adam import Adam, minimise, plus
-from critex.networks.continuous import Critic, action_range, polyak_, regression, smallest
+from critex.networks.continuous import Critic, action_range
 from critex.networks.encoder import Encoder, encoder, is_flat
-from critex.networks.gradient import parameter_gradients, relu_layers, trace
-from critex.networks.mlp import Flatten, mlp
+from critex.networks.fast import faster
+from critex.networks.flatten import Flatten
+from critex.networks.mlp import Activation, ActorCriticConfig, NetworkConfig, mlp
+from critex.networks.optim import Adam, minimise, polyak_
 
 __all__ = [
+    "Activation",
+    "ActorCriticConfig",
     "Adam",
     "Critic",
     "Encoder",
     "Flatten",
+    "NetworkConfig",
     "action_range",
     "encoder",
+    "faster",
     "is_flat",
     "minimise",
     "mlp",
-    "parameter_gradients",
-    "plus",
     "polyak_",
-    "regression",
-    "relu_layers",
-    "smallest",
-    "trace",
 ]

@@ -1,4 +1,4 @@
-"""Any observation as one vector: numbers as they are, images through convolutions, dicts entry by entry."""
+"""Any observation as one vector: vectors as they are, images through convolutions, dicts entry by entry."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.errors import UserError
-from critex.networks.mlp import Flatten
+from critex.networks.flatten import Flatten
 
 CHANNELS = (32, 64, 64)  # of the first, second and every later convolution
 CELLS = 4  # convolve until no side is longer
 
 
 def is_image(space: gym.Space[Any]) -> bool:
-    """Boxes of three dimensions are images: [C, H, W] where the first side is the shortest, else [H, W, C]."""
-    return isinstance(space, gym.spaces.Box) and len(space.shape) == 3
+    """Boxes of three dimensions, and greyscale ones: two dimensions of bytes.
+
+    Three dimensions are [C, H, W] where the first side is the shortest, else [H, W, C].
+    """
+    if not isinstance(space, gym.spaces.Box):
+        return False
+    bytes_ = space.dtype == np.uint8 and bool((space.high == 255).all())
+    return len(space.shape) == 3 or (len(space.shape) == 2 and bytes_)
 
 
 def is_flat(space: gym.Space[Any]) -> bool:
@@ -46,16 +52,18 @@ class Image(nn.Module):
 
     def __init__(self, space: gym.spaces.Box) -> None:
         super().__init__()
-        first, *others = space.shape
-        self.channels_last = first >= min(others)
-        height, width, channels = space.shape if self.channels_last else (*space.shape[1:], space.shape[0])
+        self.greyscale = len(space.shape) == 2
+        shape = (*space.shape, 1) if self.greyscale else space.shape
+        first, *others = shape
+        self.channels_last = self.greyscale or first >= min(others)
+        height, width, channels = shape if self.channels_last else (*shape[1:], first)
         integers = np.issubdtype(space.dtype, np.integer)
         self.scale = 1.0 / float(max(space.high.max(), 1)) if integers else 1.0
         layers: list[nn.Module] = []
         while not layers or max(height, width) > CELLS:
             out = CHANNELS[min(len(layers) // 2, len(CHANNELS) - 1)]
             pad = [int(side < 3) for side in (height, width)]
-            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=(pad[0], pad[1])), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=(pad[0], pad[1])), nn.ReLU()]
             height, width = (
                 (side + 2 * p - 3) // 2 + 1 for side, p in zip((height, width), pad, strict=True)
             )
@@ -65,29 +73,35 @@ class Image(nn.Module):
 
     def forward(self, obs: Tree) -> Tensor:
         assert isinstance(obs, Tensor)
-        image = obs.flatten(0, -4) if obs.ndim > 3 else obs.unsqueeze(0)
+        image = obs.unsqueeze(-1) if self.greyscale else obs
+        batch = image.shape[:-3]
+        image = image.flatten(0, -4) if batch else image.unsqueeze(0)
         image = image.to(torch.get_default_dtype())
         if self.scale != 1.0:
             image = image * self.scale
         if self.channels_last:
             image = image.permute(0, 3, 1, 2)
         cells: Tensor = self.layers(image)
-        return cells.permute(0, 2, 3, 1).reshape(*obs.shape[:-3], self.dim)
+        return cells.permute(0, 2, 3, 1).reshape(*batch, self.dim)
 
 
 class Entries(nn.Module):
-    """The entries of a dict, each through its own encoder, side by side, [..., dim]."""
+    """The entries of a dict, each through its own encoder, side by side in the order of the space, [..., dim]."""
 
     def __init__(self, space: gym.spaces.Dict) -> None:
         super().__init__()
-        entries = {key: encoder(child) for key, child in space.items()}
-        self.entries = nn.ModuleDict(entries)
-        self.dim: int = sum(entry.dim for entry in entries.values())
+        self.keys = list(space)
+        encoders = [encoder(child) for child in space.values()]
+        self.entries = nn.ModuleList(
+            encoders
+        )  # not a ModuleDict, which refuses keys such as `a.b` and `keys`
+        self.dim: int = sum(entry.dim for entry in encoders)
 
     def forward(self, obs: Tree) -> Tensor:
         if not isinstance(obs, dict):
             raise UserError("these observations must be a dict, as the space says")
-        return torch.cat([entry(obs[key]) for key, entry in self.entries.items()], dim=-1)
+        encoded = [entry(obs[key]) for key, entry in zip(self.keys, self.entries, strict=True)]
+        return torch.cat(encoded, dim=-1)
 
 
 Encoder = Flatten | Image | Entries

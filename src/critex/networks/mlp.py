@@ -1,81 +1,84 @@
-"""Multi-layer perceptrons, and observations as the flat vectors they take."""
+"""Multi-layer perceptrons, and the options that shape them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
-from typing import Any
+from typing import Literal
 
-import gymnasium as gym
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from critex.data.tree import Tree
-from critex.errors import UserError
+from critex.errors import UserError, require_widths, unknown
 
-ReLU = partial(nn.ReLU, inplace=True)  # a linear layer does not need its output for the gradient
-
-
-class MLP(nn.Sequential):
-    """Linear layers, each followed by an activation; one call of Python instead of one per layer."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__(*layers)
-        self._steps = [
-            (linear.weight, linear.bias, activation.forward)
-            for linear, activation in zip(layers[::2], layers[1::2], strict=True)
-            if isinstance(linear, nn.Linear)
-        ]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in] → [..., out]."""
-        for weight, bias, activation in self._steps:
-            x = activation(F.linear(x, weight, bias))
-        return x
+Activation = Literal["relu", "tanh", "gelu", "elu", "silu"]
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "silu": nn.SiLU,
+}
 
 
-def mlp(sizes: Sequence[int], activation: Callable[[], nn.Module] = ReLU) -> MLP:
-    """Linear layers sizes[0] → … → sizes[-1], each followed by the activation: an embedding, without its head."""
+def mlp(
+    sizes: Sequence[int],
+    activation: Activation = "relu",
+    layer_norm: bool = False,
+    linear: Callable[[int, int], nn.Linear] = nn.Linear,
+) -> nn.Sequential:
+    """Hidden layers sizes[0] → … → sizes[-1], [..., sizes[0]] → [..., sizes[-1]]; the head is left to the caller.
+
+    Each layer is linear, LayerNorm if asked for, activation. `linear(inputs, outputs)` makes the linear layers.
+    """
     layers: list[nn.Module] = []
-    for before, after in pairwise(sizes):
-        layers += [nn.Linear(before, after), activation()]
-    return MLP(*layers)
+    for inputs, outputs in pairwise(sizes):
+        layers.append(linear(inputs, outputs))
+        if layer_norm:
+            layers.append(nn.LayerNorm(outputs))
+        layers.append(ACTIVATIONS[activation]())
+    return nn.Sequential(*layers)
 
 
-class Flatten(nn.Module):
-    """Observations as float vectors [..., dim], without a parameter: integers one-hot, the entries of a dict in turn."""
+@dataclass(kw_only=True)
+class NetworkConfig:
+    """The shape of an algorithm's networks."""
 
-    def __init__(self, space: gym.Space[Any]) -> None:
-        super().__init__()
-        self.dim: int
-        self._entries: dict[str, Flatten] = {}
-        self._ndim, self._sizes = 1, [0]
-        match space:
-            case gym.spaces.Dict():
-                self._entries = {key: Flatten(child) for key, child in space.items()}
-                self.dim = sum(entry.dim for entry in self._entries.values())
-            case gym.spaces.Discrete():
-                self.dim, self._ndim = int(space.n), 0
-            case gym.spaces.MultiDiscrete() if space.nvec.ndim == 1:
-                self._sizes = space.nvec.tolist()
-                self.dim = sum(self._sizes)
-            case gym.spaces.Box() | gym.spaces.MultiBinary():
-                self.dim, self._ndim = prod(space.shape), len(space.shape)
-            case _:
-                raise UserError(
-                    f"observation space {space} is not supported here; Box, Discrete, MultiDiscrete, MultiBinary and "
-                    "dicts of them are"
-                )
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers; the critic's last one is φ."""
+    activation: Activation = "relu"
+    """Activation of the hidden layers."""
+    layer_norm: bool = False
+    """LayerNorm in every hidden layer, before its activation."""
 
-    def forward(self, obs: Tree) -> Tensor:
-        if isinstance(obs, dict):
-            return torch.cat([entry.forward(obs[key]) for key, entry in self._entries.items()], dim=-1)
-        if self._ndim == 0:
-            return F.one_hot(obs.long(), self.dim).to(torch.get_default_dtype())
-        if self._sizes != [0]:
-            parts = [F.one_hot(obs[..., i].long(), n) for i, n in enumerate(self._sizes)]
-            return torch.cat(parts, dim=-1).to(torch.get_default_dtype())
-        return (obs.flatten(-self._ndim) if self._ndim > 1 else obs).to(torch.get_default_dtype())
+    def check_networks(self) -> None:
+        """Refuse shapes that cannot be built."""
+        require_widths(self.hidden)
+        if self.activation not in ACTIVATIONS:
+            raise unknown("activation", self.activation, ACTIVATIONS)
+
+
+@dataclass(kw_only=True)
+class ActorCriticConfig(NetworkConfig):
+    """The shapes of an actor and a critic."""
+
+    actor_hidden: tuple[int, ...] | None = None
+    """Widths of the actor's hidden layers (none: those of `hidden`)."""
+    critic_hidden: tuple[int, ...] | None = None
+    """Widths of the critic's hidden layers, the last of which is φ (none: those of `hidden`)."""
+
+    @property
+    def actor_widths(self) -> tuple[int, ...]:
+        """Widths of the actor's hidden layers."""
+        return self.hidden if self.actor_hidden is None else self.actor_hidden
+
+    @property
+    def critic_widths(self) -> tuple[int, ...]:
+        """Widths of the critic's hidden layers."""
+        return self.hidden if self.critic_hidden is None else self.critic_hidden
+
+    def check_networks(self) -> None:
+        super().check_networks()
+        for name, widths in (("actor_hidden", self.actor_widths), ("critic_hidden", self.critic_widths)):
+            if not widths or min(widths) < 1:
+                raise UserError(f"{name} is {widths}; it needs widths of at least 1")

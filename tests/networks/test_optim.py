@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from critex.networks import Adam, minimise, plus
+from critex.networks import Adam, minimise, optim, polyak_
 
 
 def nets() -> tuple[torch.nn.Linear, torch.nn.Linear]:
@@ -19,7 +19,25 @@ def loss(net: torch.nn.Module, seed: int) -> torch.Tensor:
     return net(torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))).square().mean()
 
 
-def test_the_same_steps_as_torch() -> None:
+@pytest.fixture(params=[True, False], ids=["batched", "public"])
+def batched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With torch's batched private operations, and without them."""
+    assert optim.BATCHED  # this torch has them
+    if not request.param:
+        monkeypatch.setattr(optim, "BATCHED", False)
+        monkeypatch.setattr(optim, "torch", Public())
+    return request.param
+
+
+class Public:
+    """torch without its underscored operations."""
+
+    def __getattr__(self, name: str) -> object:
+        assert not name.startswith("_f"), name
+        return getattr(torch, name)
+
+
+def test_the_same_steps_as_torch(batched: bool) -> None:
     """With a group that joins later, a change of the step size, and a reload in between."""
     ours, theirs = nets()
     extra = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
@@ -44,8 +62,8 @@ def test_the_same_steps_as_torch() -> None:
     assert optimizers[0].state_dict()["state"].keys() == optimizers[1].state_dict()["state"].keys()
 
 
-@pytest.mark.parametrize("longest", [0.01, 1e6])
-def test_each_group_is_cut_on_its_own_as_torch_does(longest: float) -> None:
+@pytest.mark.parametrize("max_norm", [0.01, 1e6])
+def test_each_group_is_clipped_on_its_own_as_torch_does(max_norm: float, batched: bool) -> None:
     ours, theirs = nets()
     extra = [torch.nn.Parameter(torch.full((2,), 5.0)) for _ in range(2)]
     optimizers = (
@@ -58,12 +76,12 @@ def test_each_group_is_cut_on_its_own_as_torch_does(longest: float) -> None:
                 optimizer.add_param_group({"params": [more]})
             value = loss(net, i) + (more.square().sum() if i else 0.0)
             if isinstance(optimizer, Adam):
-                minimise(value, optimizer, longest)
+                minimise(value, optimizer, max_norm)
             else:
                 optimizer.zero_grad()
                 value.backward()
                 for group in optimizer.param_groups:
-                    torch.nn.utils.clip_grad_norm_(group["params"], longest)
+                    torch.nn.utils.clip_grad_norm_(group["params"], max_norm)
                 optimizer.step()
     for p, q in zip([*ours.parameters(), extra[0]], [*theirs.parameters(), extra[1]], strict=True):
         torch.testing.assert_close(p, q)
@@ -86,15 +104,37 @@ def test_minimise_moves_its_own_parameters_alone() -> None:
     assert all(p.grad is None for p in other.parameters())
 
 
-def test_a_known_gradient_plus_one_of_autograd() -> None:
-    """L = w² with its gradient given, plus 3wu: ∂/∂w = 2w + 3u, ∂/∂u = 3w, and nothing for v of 5v."""
-    w, v, u = (torch.nn.Parameter(torch.tensor(x)) for x in (2.0, 1.0, 4.0))
-    optimizer = Adam([w, v], lr=0.1)
-    optimizer.add_param_group({"params": [u]})
-    given = [2 * w.detach(), torch.tensor(5.0)]
-    loss, gradients = plus(w.detach() ** 2, given, 3 * w * u, optimizer)
-    assert (loss.item(), [g.item() for g in gradients]) == (28.0, [16.0, 5.0, 6.0])
-    loss, gradients = plus(w.detach() ** 2, given, torch.zeros(()), optimizer)
-    assert (loss.item(), [g.item() for g in gradients]) == (4.0, [4.0, 5.0])
+def test_frozen_and_unused_parameters_stay(batched: bool) -> None:
+    """w² + 0·…: only w moves; once v is unfrozen and used it moves as with torch's own counts."""
+    w, v, unused = (torch.nn.Parameter(torch.tensor(x)) for x in (2.0, 1.0, 4.0))
+    v.requires_grad_(False)
+    optimizer = Adam([w, v, unused], lr=0.1)
+    for _ in range(2):
+        minimise(w**2 + v**2, optimizer, max_grad_norm=10.0)
+    assert w.item() < 2.0 and (v.item(), unused.item()) == (1.0, 4.0)
+    v.requires_grad_(True)
+    minimise(w**2 + v**2, optimizer)
+    assert v.item() == pytest.approx(0.9)  # Adam's first step is one step size long
     with pytest.raises(ValueError, match="2 gradients for 3 parameters"):
-        optimizer.descend(gradients)
+        optimizer.descend([torch.ones(()), torch.ones(())])
+
+
+def test_all_together_after_steps_apart() -> None:
+    """Counts that have become equal again may be shared again, with torch's numbers."""
+    ours, theirs = nets()
+    optimizers = Adam(ours.parameters(), lr=0.1), torch.optim.Adam(theirs.parameters(), lr=0.1)
+    for i in range(6):
+        for net, optimizer in zip((ours, theirs), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(net, i).backward()
+            if i % 2:
+                net.bias.grad = None
+            optimizer.step()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_target_update(batched: bool) -> None:
+    targets, sources = [torch.zeros(2), torch.ones(3)], [torch.ones(2), torch.full((3,), 3.0)]
+    polyak_(targets, sources, 0.25)
+    assert [t.tolist() for t in targets] == [[0.25] * 2, [1.5] * 3]

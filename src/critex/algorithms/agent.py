@@ -1,0 +1,100 @@
+"""What an algorithm's agent is, and what the off-policy loops share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Protocol
+
+import gymnasium as gym
+import torch
+from gymnasium.vector.utils import create_empty_array
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.embedding import Embedding
+from critex.errors import UserError
+from critex.explorers import Explorer
+from critex.networks import Adam
+
+MakeCritic = Callable[[], nn.Module]
+"""Makes one critic of one's own; it is called once for each critic and each target network."""
+
+
+class Agent(Protocol):
+    """Acts and learns. `Agent(cfg, observation_space, action_space, device)` is complete, with its explorer.
+
+    Its checkpoint has three parts: `agent.state_dict()`, `agent.optimizer` and `agent.explorer`.
+    """
+
+    cfg: Any
+    device: torch.device
+    embedding: Embedding
+    """φ of the critic."""
+    explorer: Explorer
+    optimizer: Adam
+    """Of the critic, and of the parameters that the explorer learns."""
+
+    @property
+    def act(self) -> Callable[..., Tensor]:
+        """Actions to explore with, [N, …]; what it needs beside the observations is the algorithm's own matter."""
+
+    @property
+    def update(self) -> Callable[..., dict[str, Any]]:
+        """Learn from transitions; returns the losses to log."""
+
+    def policy(self, obs: Tree) -> Tensor:
+        """The greedy action for raw observations, [N, …], as the environment takes it."""
+
+    def see(self, obs: Tree) -> Tree:
+        """Raw observations as the networks and the explorer see them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The agent without its optimiser for the critic and without its explorer."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+
+
+def updates_due(step: int, updates_per_step: float | Fraction) -> int:
+    """⌊step · updates_per_step⌋, exact for every ratio that was meant: 0.1 is one update in ten steps."""
+    ratio = Fraction(updates_per_step).limit_denominator(1_000_000)
+    return step * ratio.numerator // ratio.denominator
+
+
+def require_updates(cfg: Any, updates: int) -> None:
+    """Refuse a run that would end before it has learned anything."""
+    if updates < 1:
+        raise UserError(
+            f"learning starts after {cfg.learning_starts:,} steps and the run has {cfg.steps:,}, so it would end without "
+            f"one update; use --learning-starts {cfg.steps // 10} or more --steps"
+        )
+
+
+def embedding_width(
+    critic: nn.Module, observation_space: gym.Space[Any], action_space: gym.Space[Any], takes_action: bool
+) -> int:
+    """The length of φ that `critic.embed` returns, found by one call."""
+    if not hasattr(critic, "embed"):
+        arguments = "obs, action" if takes_action else "obs"
+        raise UserError(
+            f"{type(critic).__name__} has no method embed({arguments}); it must return φ, [..., d]"
+        )
+    device = next((p.device for p in critic.parameters()), torch.device("cpu"))
+    inputs = [_example(observation_space, device)]
+    if takes_action:
+        inputs.append(_example(action_space, device))
+    was_training = critic.training
+    critic.eval()  # leaves the statistics of a BatchNorm alone
+    with torch.no_grad():
+        phi: Any = critic.embed(*inputs)  # type: ignore[operator]
+    critic.train(was_training)
+    return int(phi.shape[-1])
+
+
+def _example(space: gym.Space[Any], device: torch.device) -> Any:
+    """A batch of one observation or action of a space."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _example(child, device) for key, child in space.items()}
+    empty = torch.as_tensor(create_empty_array(space, 1)).to(device)
+    return empty + int(space.start) if isinstance(space, gym.spaces.Discrete) else empty

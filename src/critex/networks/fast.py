@@ -1,0 +1,201 @@
+"""The gradients of plain Linear+ReLU networks written out: autograd's numbers without its bookkeeping.
+
+`@faster` puts a function of this module in front of a loss of an algorithm:
+
+    @faster(twin_critic_loss, q1=Critic, q2=Critic)
+    def critic_loss(self, obs, action, y): ...
+
+The function runs where the options say `fast` and the networks named are the plain ones of that algorithm. Wherever
+one was changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), the loss itself runs.
+Either way the caller gets a loss that autograd can differentiate by the networks' parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.networks.flatten import Flatten
+
+Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]  # weight and bias; a ReLU after every layer but the last
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def faster(quick: Callable[..., Any], **networks: type[nn.Module]) -> Callable[[Method], Method]:
+    """Decorator of an agent's method: run `quick` instead, where `cfg.fast` is set and the networks are plain."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def choose(agent: Any, *args: Any) -> Any:
+            applies = agent.cfg.fast and all(is_plain(getattr(agent, k), c) for k, c in networks.items())
+            return (quick if applies else method)(agent, *args)
+
+        return choose  # type: ignore[return-value]
+
+    return decorate
+
+
+def is_plain(network: Any, kind: type[nn.Module]) -> bool:
+    """Whether a network is exactly a `kind` of a vector, Linear and ReLU layers and a linear head, as it was built."""
+    if (
+        type(network) is not kind
+        or type(network.encode) is not Flatten
+        or type(network.body) is not nn.Sequential
+    ):
+        return False
+    hidden: list[Any] = list(network.body)
+    linears, activations = [*hidden[::2], network.head], hidden[1::2]
+    return (
+        len(hidden) == 2 * len(activations)
+        and all(type(m) is nn.ReLU for m in activations)
+        and all(type(m) is nn.Linear and m.bias is not None for m in linears)
+        and all(m.weight.requires_grad and m.bias.requires_grad for m in linears)
+        and not any(_changed(m) for m in (network, network.encode, network.body, *hidden, network.head))
+    )
+
+
+def _changed(module: nn.Module) -> bool:
+    own = module.__dict__
+    return "forward" in own or "embed" in own or any(own.get(name, True) for name in HOOKS)
+
+
+def layers_of(network: Any) -> Layers:
+    """The layers of a plain network."""
+    return [(m.weight, m.bias) for m in (*list(network.body)[::2], network.head)]
+
+
+# The losses.
+
+
+@torch.no_grad()
+def twin_critic_loss(agent: Any, obs: Tree, action: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """L = mean (Q₁ − y)² + mean (Q₂ − y)², and Q₁ [B]."""
+    x = torch.cat([agent.q1.encode(obs), action], dim=-1)
+    q, losses, gradients, parameters = [], [], [], []
+    for critic in (agent.q1, agent.q2):
+        layers = layers_of(critic)
+        seen = trace(layers, x)
+        q.append(seen[-1].squeeze(-1))
+        error = q[-1] - y
+        losses.append(error.dot(error) / len(y))
+        gradients += parameter_gradients(layers, seen, (2 / len(y) * error).unsqueeze(-1))
+        parameters += _flat(layers)
+    return with_gradients(torch.stack(losses).sum(), gradients, parameters), q[0]
+
+
+@torch.no_grad()
+def deterministic_actor_loss(agent: Any, obs: Tree) -> Tensor:
+    """Mean of −Q₁(s, μ(s)), for an actor μ = scale·tanh(out) + centre."""
+    actor, layers = agent.actor, layers_of(agent.actor)
+    seen = trace(layers, actor.encode(obs))
+    squashed = seen[-1].tanh()
+    q, slope = smallest((agent.q1,), obs, torch.addcmul(actor.centre, squashed, actor.scale))
+    g = slope * actor.scale * (1 - squashed.square()) / -len(q)
+    return with_gradients(-q.mean(), parameter_gradients(layers, seen, g), _flat(layers))
+
+
+@torch.no_grad()
+def soft_actor_loss(agent: Any, obs: Tree) -> Tensor:
+    """Mean of η·log π(a|s) − min Q(s,a), a ~ π(s), with the temperature η; see `sac.Actor` for the formulas of π."""
+    actor, layers = agent.actor, layers_of(agent.actor)
+    seen = trace(layers, actor.encode(obs))
+    mean, raw = seen[-1].chunk(2, dim=-1)
+    raw = raw.tanh()
+    log_std = actor.log_std_centre + actor.log_std_scale * raw
+    z = torch.randn_like(mean)
+    spread = log_std.exp().mul_(z)  # σz
+    t = (mean + spread).tanh_()
+    slope = torch.addcmul(actor.scale, actor.scale, t.square(), value=-1)  # da/du = scale·(1 − t²)
+    width = slope + 1e-6
+    terms = log_std.add_(z.square_(), alpha=0.5).add_(width.log())
+    log_prob = -(terms.sum(-1) + 0.5 * math.log(2 * math.pi) * len(actor.scale))
+
+    q, q_slope = smallest((agent.q1, agent.q2), obs, torch.addcmul(actor.centre, t, actor.scale))
+    coef = agent.log_entropy_coef.exp()
+    loss = (coef * log_prob - q).mean()
+    to_log_prob = (coef / len(q)).expand_as(q).unsqueeze(-1)
+    to_u = slope * (q_slope / -len(q) + to_log_prob * 2 * t / width)
+    to_log_std = to_u * spread - to_log_prob
+    g = torch.cat([to_u, to_log_std * actor.log_std_scale * (1 - raw.square())], dim=-1)
+    return with_gradients(loss, parameter_gradients(layers, seen, g), _flat(layers))
+
+
+@torch.no_grad()
+def smallest(critics: tuple[Any, ...], obs: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
+    """min Q(s,a) over the critics, [B], and ∂ min Q/∂a, [B, a]: each row through its own critic alone."""
+    x, columns = torch.cat([critics[0].encode(obs), action], dim=-1), slice(-action.shape[-1], None)
+    layers = [layers_of(critic) for critic in critics]
+    seen = [trace(own, x) for own in layers]
+    if len(critics) == 1:
+        return seen[0][-1].squeeze(-1), input_gradient(layers[0], seen[0], columns)
+    q, chosen = torch.cat([s[-1] for s in seen], dim=-1).min(-1)
+    slope = torch.empty_like(action)
+    for i, own in enumerate(layers):
+        rows = (chosen == i).nonzero().squeeze(-1)
+        slope.index_copy_(0, rows, input_gradient(own, seen[i], columns, rows))
+    return q, slope
+
+
+# Backpropagation, to be called without gradient.
+
+
+def trace(layers: Layers, x: Tensor) -> list[Tensor]:
+    """x, h₁, …, hₙ, out: the input of each layer, [B, …], and the output of the last, [B, o]."""
+    seen = [x]
+    for weight, bias in layers[:-1]:
+        seen.append(F.linear(seen[-1], weight, bias).relu_())
+    return [*seen, F.linear(seen[-1], *layers[-1])]
+
+
+def parameter_gradients(layers: Layers, seen: list[Tensor], g: Tensor) -> list[Tensor]:
+    """∂L/∂W₁, ∂L/∂b₁, … from a trace and g = ∂L/∂out, [B, o]. The trace is overwritten."""
+    gradients: list[Tensor] = []
+    for i in reversed(range(len(layers))):
+        # gᵀh; where that has few columns, BLAS is faster with hᵀg, which has few rows
+        narrow = seen[i].shape[1] < g.shape[1]
+        gradients += [g.sum(0), (seen[i].t() @ g).t() if narrow else g.t() @ seen[i]]
+        if i:
+            g = (g @ layers[i][0]).mul_(seen[i].sign_())  # the slope of a ReLU that returned h ≥ 0 is sign h
+    return gradients[::-1]
+
+
+def input_gradient(layers: Layers, seen: list[Tensor], columns: slice, rows: Tensor | None = None) -> Tensor:
+    """∂out/∂x of a network with one output, for some columns of x and, if given, some rows. The trace is overwritten."""
+    g = layers[-1][0]
+    for i in reversed(range(len(layers) - 1)):
+        h = seen[i + 1] if rows is None else seen[i + 1].index_select(0, rows)
+        g = h.sign_().mul_(g)
+        g = g @ layers[i][0] if i else (layers[0][0][:, columns].t() @ g.t()).t()  # few rows, not few columns
+    return g
+
+
+def with_gradients(loss: Tensor, gradients: list[Tensor], parameters: list[Tensor]) -> Tensor:
+    """The loss as autograd would have made it, where its gradient by each parameter is known already."""
+    with torch.enable_grad():
+        made: Tensor = _Known.apply(loss, gradients, *parameters)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: list[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Any) -> Any:
+        factor = float(outer[0])
+        return None, None, *(g if factor == 1.0 else factor * g for g in ctx.gradients)
+
+
+def _flat(layers: Layers) -> list[Tensor]:
+    return [tensor for layer in layers for tensor in layer]
