@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from critex.algorithms.paper import paper_settings
 
 from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module
-from critex.algorithms.paper import paper_settings
 from critex.errors import UserError
 from critex.explorers import EXPLORERS
 from critex.suite import SUITES, Method, Suite, Task, paper_table, suite_named

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from critex.algorithms.families import family_settings, family_table
 
 from critex.algorithms import default_config
-from critex.algorithms.families import family_settings, family_table
 from critex.envs import FAMILIES
 from critex.errors import UserError
 from critex.explorers import EXPLORERS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from critex.algorithms.paper import paper_settings
 
 from critex.algorithms import ALGORITHMS, algorithm_module, default_config
-from critex.algorithms.paper import paper_settings
 from critex.envs import make
 from critex.errors import UserError
 
