@@ -160,6 +160,28 @@ def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
     assert b.var().item() == pytest.approx((phi.square().sum() / 2.0).item(), rel=0.1)
 
 
+@pytest.mark.parametrize("scope", ["lifelong", "episodic"])
+def test_thompson_held_for_an_episode_is_one_linear_reward(scope: str) -> None:
+    """β = Δθᵀφ with the same Δθ within an episode of an env, another one in the next; rollouts equal steps."""
+    cfg = EllipticalConfig(strategy="thompson", thompson_hold=True, scaling="none", scope=scope)
+    explorer, twin = (CAEExplorer(cfg, setting(num_envs=N)) for _ in range(2))
+    rollout = steps(30)
+    rollout.episode_start = torch.zeros(30, N, dtype=torch.bool)
+    rollout.episode_start[[0, 15]] = True
+    bonus = torch.stack([explorer.bonus(at(rollout, t)) for t in range(30)])
+    torch.testing.assert_close(twin.bonus_rollout(rollout), bonus)
+    phi = explorer.phi(rollout.obs, rollout.action, None).double()
+    first, second = (
+        torch.linalg.lstsq(phi[half, 0], bonus[half, 0, None]).solution[:, 0]
+        for half in (slice(0, 15), slice(15, 30))
+    )  # 15 steps tell the D + A dimensions of Δθ
+    torch.testing.assert_close(phi[:15, 0] @ first, bonus[:15, 0])
+    torch.testing.assert_close(phi[15:, 0] @ second, bonus[15:, 0])
+    assert (first - second).norm() > 0.1
+    with pytest.raises(UserError, match="thompson_hold is for strategy=thompson"):
+        EllipticalConfig(thompson_hold=True)
+
+
 def test_rebuild_uses_todays_features() -> None:
     body = nn.Linear(D, D)
     explorer = CAEExplorer(EllipticalConfig(rebuild_every=8), setting(body.forward))
@@ -242,11 +264,33 @@ class TestCAEPlus:
         nn.init.zeros_(explorer.inverse.head.weight)
         explorer.inverse.log_std.data = torch.tensor([0.3, -0.2])
         batch = steps(5).map(lambda x: x.flatten(0, 1))
-        batch.action = torch.randn(10, 2)
+        batch.action = torch.rand(10, 2) * 2 - 1
         law = torch.distributions.Normal(torch.zeros(2), explorer.inverse.log_std.exp())
         assert explorer.loss(batch).item() == pytest.approx(
             -law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5
         )
+
+    @pytest.mark.parametrize("which", ["executed", "sampled"])
+    def test_continuous_actions_as_executed_or_as_sampled(self, which: str) -> None:
+        space = gym.spaces.Box(-1, 1, (2,))
+        where = Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        explorer = CAEPlusExplorer(CAEPlusConfig(inverse_action=which), where)
+        batch = steps(5).map(lambda x: x.flatten(0, 1))
+        beyond = replace(batch, action=torch.full((10, 2), 3.0))
+        clipped = replace(batch, action=torch.ones(10, 2))
+        assert torch.equal(explorer.loss(beyond), explorer.loss(clipped)) == (which == "executed")
+
+    def test_sigma_has_a_floor_and_can_rise_from_it(self) -> None:
+        """In units of half the range, 2: σ ≥ 0.2; and a residual above it still has a gradient that raises σ."""
+        space = gym.spaces.Box(-2, 2, (1,))
+        where = Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        explorer = CAEPlusExplorer(CAEPlusConfig(), where)
+        explorer.inverse.log_std.data.fill_(-9.0)
+        nn.init.zeros_(explorer.inverse.head.weight)
+        batch = replace(steps(5).map(lambda x: x.flatten(0, 1)), action=torch.ones(10, 1))
+        explorer.loss(batch).backward()
+        assert explorer.inverse.log_std.exp().item() == pytest.approx(0.2)
+        assert explorer.inverse.log_std.grad.item() == pytest.approx(1 - (1 / 0.2) ** 2, rel=1e-5)
 
     def test_single_numbers_as_actions_are_no_matrix_of_differences(self) -> None:
         space = gym.spaces.Box(-1, 1, ())
@@ -342,7 +386,7 @@ def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None
     ("options", "message"),
     [
         ({"u_dim": 0}, "u_dim is 0"),
-        ({"u_dim": 4, "use_u": False}, "leaves U out"),
+        ({"u_dim": 4, "use_u": False}, "removes U"),
         ({"warmup": 3, "scaling": "none"}, "scaling=welford"),
         ({"phi_norm": 0.0}, "phi_norm must be positive"),
         ({"rebuild_every": -1}, "rebuild_every is -1"),

@@ -22,6 +22,11 @@ def test_counts_include_this_visit_and_the_first_state() -> None:
     assert tally.visit(episode([X, Y, X, X, Z])).flatten().tolist() == [1, 2, 3, 1]
 
 
+def test_the_first_state_may_be_left_out() -> None:
+    counts = VisitCounts("obs", place(num_envs=1), episodic=True, count_start=False)
+    assert counts.visit(episode([X, Y, X, X, Z])).flatten().tolist() == [1, 1, 2, 1]
+
+
 def test_an_episode_begins_anew_and_a_lifetime_goes_on() -> None:
     twice = [episode([X, Y, X]), episode([X, Y, Y])]
     for episodic, expected in [(True, [[1, 2], [1, 2]]), (False, [[1, 2], [2, 3]])]:
@@ -114,7 +119,7 @@ def test_what_cannot_be_counted() -> None:
         VisitCounts("obs", place(actions="continuous"), episodic=False, of="state_action")
     with pytest.raises(UserError, match="use key=obs"):
         VisitCounts("position", place(), episodic=False, of="state_action")
-    with pytest.raises(UserError, match="not in a replay"):
+    with pytest.raises(UserError, match="stores no positions"):
         VisitCounts("position", place(), episodic=False).keys(
             torch.zeros(1, 4), torch.zeros(1), torch.zeros(1, 4)
         )
