@@ -28,14 +28,8 @@ FIGURE = ROOT / "docs" / "assets" / "deepsea.svg"
 EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
 LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
 
-LEARNER = (
-    "--learning-rate 1e-3 --batch-size 64 --buffer-size 100000 --learning-starts 64 --train-every 1 "
-    "--target-every 20 --eval-episodes 1 --stop-return 0.9 --checkpoint-every 0 --no-tensorboard --log-every 1000"
-)
-GREEDY = "--epsilon-start 0 --epsilon-end 0"
-VALUE = f"--explorer cae --bonus-in value --bonus.embedding block --bonus.phi-norm 10 --bonus.scaling none {GREEDY}"
-
-COUNTS = f"--explorer counts --bonus-in value --bonus.of state_action {GREEDY}"  # the oracle: it tells every state apart
+# Network and learner come from presets/deepsea.toml, as does what each explorer needs.
+EVERY = "--stop-return 0.9 --checkpoint-every 0 --no-tensorboard --log-every 1000"
 
 # Three tries for each method; the first number of solved seeds decides, then the episodes it took.
 TRIES = {
@@ -44,9 +38,11 @@ TRIES = {
         "ε 1 → 0.01 over 10 %": "--epsilon-start 1 --epsilon-end 0.01 --epsilon-fraction 0.1",
         "ε 0.3 throughout": "--epsilon-start 0.3 --epsilon-end 0.3",
     },
-    "CAE (UCB)": {f"α {a}": f"{VALUE} --alpha {a}" for a in (0.02, 0.05, 0.2)},
-    "CAE (Thompson)": {f"α {a}": f"{VALUE} --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)},
-    "counts": {f"α {a}": f"{COUNTS} --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "CAE (UCB)": {f"α {a}": f"--explorer cae --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "CAE (Thompson)": {
+        f"α {a}": f"--explorer cae --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)
+    },
+    "counts": {f"α {a}": f"--explorer counts --alpha {a}" for a in (0.02, 0.05, 0.2)},
 }
 # The best of the three, as `tune` found it.
 BEST = {
@@ -57,7 +53,7 @@ BEST = {
 }
 
 UCB = TRIES["CAE (UCB)"][BEST["CAE (UCB)"]]
-REWARD = f"--explorer cae --bonus-in reward --bonus.embedding block --bonus.phi-norm 10 {GREEDY}"
+REWARD = "--explorer cae --bonus-in reward --bonus.scaling welford"
 ABLATIONS = {
     "as in the ladder": UCB,
     "Thompson": TRIES["CAE (Thompson)"][BEST["CAE (Thompson)"]],
@@ -72,15 +68,6 @@ ABLATIONS = {
 }
 
 
-def width(size: int) -> int:
-    """Hidden units, the same for every method.
-
-    A linear bandit tells apart at most d features, so φ needs more dimensions than there are cells to reach,
-    N(N + 1)/2 of them.
-    """
-    return next(units for most, units in ((10, 128), (14, 256), (30, 512), (10**9, 2048)) if size <= most)
-
-
 @dataclass(frozen=True)
 class Trial:
     """One method at one size with one seed."""
@@ -93,28 +80,13 @@ class Trial:
     episodes: int = EPISODES
 
     def job(self, out: Path) -> Job:
-        """`critex train dqn …`; rebuilds come every 20 episodes unless the flags say otherwise."""
+        """`critex train dqn …`."""
         slug = "".join(
             c if c.isalnum() or c in ".+" else "-" for c in f"{self.method}-{self.size}-{self.seed}"
         )
-        steps, every = self.size * self.episodes, str(20 * self.size)
-        rebuild = (
-            ()
-            if "--explorer cae" not in self.flags or "rebuild" in self.flags
-            else ("--bonus.rebuild-every", every)
-        )
-        train = (
-            *("dqn", "--env", f"DeepSea-{self.size}-v0", "--steps", str(steps), "--seed", str(self.seed)),
-            *(
-                "--hidden",
-                str(width(self.size)),
-                "--eval-every",
-                every,
-                *LEARNER.split(),
-                *self.flags.split(),
-                *rebuild,
-            ),
-        )
+        steps = self.size * self.episodes
+        command = f"dqn --env DeepSea-{self.size}-v0 --steps {steps} --seed {self.seed} {EVERY} {self.flags}"
+        train = tuple(command.split())
         return Job(f"{self.method}, N = {self.size}, seed {self.seed}", out / self.part / slug, train, steps)
 
     def row(self, out: Path) -> dict[str, object]:

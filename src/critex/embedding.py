@@ -10,7 +10,7 @@ is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
@@ -49,6 +49,8 @@ class Embedding:
     form: Form
     norm: float | None = None
     """Rescale every feature to this Euclidean length (the state part to length 1 before an action joins it)."""
+    bounds: tuple[Tensor, Tensor] | None = field(default=None, compare=False, repr=False)
+    """Lowest and highest continuous actions, [action_dim] each, where they are known."""
 
     @classmethod
     def of(
@@ -60,15 +62,25 @@ class Embedding:
         takes_action: bool,
     ) -> Embedding:
         """The embedding of a critic that acts in `action_space`, in the form the paper's runs use."""
+        bounds = None
         match action_space:
             case gym.spaces.Discrete():
                 discrete, action_dim = True, int(action_space.n)
             case gym.spaces.Box():
                 discrete, action_dim = False, prod(action_space.shape)
+                low, high = (
+                    torch.from_numpy(b.ravel()).float() for b in (action_space.low, action_space.high)
+                )
+                bounds = low, high
             case _:
                 raise UserError(f"action space {action_space} is not supported; Discrete and Box are")
         form: Form = "state_action" if takes_action else "state_and_action"
-        return cls(critic, critic_dim, takes_action, discrete, action_dim, form)
+        return cls(critic, critic_dim, takes_action, discrete, action_dim, form, bounds=bounds)
+
+    def action_bounds(self) -> tuple[Tensor, Tensor]:
+        """Lowest and highest continuous actions, [action_dim] each; infinite where no bound is known."""
+        infinite = torch.full((self.action_dim,), torch.inf)
+        return self.bounds or (-infinite, infinite)
 
     def dim(self, width: int | None = None) -> int:
         """Length of the features, where the critic's d numbers are first mapped to `width` (CAE+)."""

@@ -468,7 +468,7 @@ def test_golden() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         options = {
-            "bonus": CAEPlusConfig(u_dim=4, hidden=8),
+            "bonus": CAEPlusConfig(u_dim=4, hidden=8, inverse_action="sampled", min_std=0.0),
             "epochs": 1,
             "minibatches": 2,
             "learning_rate": 3e-3,

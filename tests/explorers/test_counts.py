@@ -11,7 +11,7 @@ import torch
 
 from critex.errors import UserError
 from critex.explorers import (
-    CAE,
+    CAEExplorer,
     Counts,
     CountsConfig,
     EllipticalConfig,
@@ -43,7 +43,7 @@ def test_lifelong_counts_of_pairs_are_the_elliptical_bonus_of_one_hot_features()
     steps.obs = torch.eye(D)[cells]
     setting = place()
     counts = Counts(CountsConfig(of="state_action"), setting)
-    cae = CAE(EllipticalConfig(embedding="block", scaling="none"), setting)
+    cae = CAEExplorer(EllipticalConfig(embedding="block", scaling="none"), setting)
     torch.testing.assert_close(
         counts.bonus_rollout(steps).double(), cae.bonus_rollout(steps), rtol=1e-6, atol=0
     )

@@ -16,10 +16,10 @@ from critex.data import Replay, Transition
 from critex.embedding import Embedding
 from critex.errors import UserError
 from critex.explorers import (
-    CAE,
     EXPLORERS,
-    CAEPlus,
+    CAEExplorer,
     CAEPlusConfig,
+    CAEPlusExplorer,
     Elliptical,
     EllipticalConfig,
     ExplorationConfig,
@@ -66,7 +66,7 @@ def at(rollout: Transition, t: int) -> Transition:
 def test_cae_is_the_formula() -> None:
     """Against an explicit inverse, envs in order, and numpy's standard deviation."""
     rollout = steps(30)
-    explorer = CAE(EllipticalConfig(ridge=0.5), setting(num_envs=N))
+    explorer = CAEExplorer(EllipticalConfig(ridge=0.5), setting(num_envs=N))
     a = 0.5 * torch.eye(D + A, dtype=torch.float64)
     seen: list[float] = []
     for t in range(30):
@@ -100,7 +100,7 @@ def test_rollout_equals_steps(name: str, scope: str, scaling: str, strategy: str
 def test_block_is_one_gram_over_features_in_blocks(scope: str) -> None:
     """One memory per action gives what φ(s) in the block of its action gives in one matrix of A·d."""
     rollout = steps(30)
-    block = CAE(EllipticalConfig(embedding="block", scaling="none", scope=scope), setting(num_envs=N))
+    block = CAEExplorer(EllipticalConfig(embedding="block", scaling="none", scope=scope), setting(num_envs=N))
     one_hot = torch.nn.functional.one_hot(rollout.action, A)
     features = (one_hot.unsqueeze(-1) * rollout.obs.unsqueeze(-2)).flatten(-2)  # [T, N, A·d]
     dense = Gram(A * D, memories=N if scope == "episodic" else 1)
@@ -113,8 +113,10 @@ def test_block_is_one_gram_over_features_in_blocks(scope: str) -> None:
 
 def test_zero_first() -> None:
     rollout = steps(20)
-    explorer = CAE(EllipticalConfig(zero_first=True, scope="episodic", scaling="none"), setting(num_envs=N))
-    plain = CAE(EllipticalConfig(scope="episodic", scaling="none"), setting(num_envs=N))
+    explorer = CAEExplorer(
+        EllipticalConfig(zero_first=True, scope="episodic", scaling="none"), setting(num_envs=N)
+    )
+    plain = CAEExplorer(EllipticalConfig(scope="episodic", scaling="none"), setting(num_envs=N))
     got, all_paid = explorer.bonus_rollout(rollout), plain.bonus_rollout(rollout)
     assert (got[rollout.episode_start] == 0).all()
     torch.testing.assert_close(got[~rollout.episode_start], all_paid[~rollout.episode_start])
@@ -123,7 +125,7 @@ def test_zero_first() -> None:
 def test_measure_changes_nothing() -> None:
     rollout = steps(20)
     for strategy in ("ucb", "thompson"):
-        explorer = CAE(EllipticalConfig(strategy=strategy), setting(num_envs=N))
+        explorer = CAEExplorer(EllipticalConfig(strategy=strategy), setting(num_envs=N))
         explorer.bonus_rollout(rollout)
         explorer.measure_actions(rollout.obs[0])  # Thompson draws Δθ for the episode here
         before = deepcopy(explorer.state_dict())
@@ -138,7 +140,7 @@ def test_measure_changes_nothing() -> None:
 
 def test_thompson_shares_one_draw_over_actions_for_an_episode() -> None:
     rollout = steps(10)
-    explorer = CAE(EllipticalConfig(strategy="thompson", scaling="none"), setting())
+    explorer = CAEExplorer(EllipticalConfig(strategy="thompson", scaling="none"), setting())
     obs = rollout.obs[0]
     raw, _ = explorer.measure_actions(obs)
     assert explorer._delta is not None
@@ -156,7 +158,7 @@ def test_thompson_shares_one_draw_over_actions_for_an_episode() -> None:
 def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
     """Δθᵀφ ~ N(0, φᵀA⁻¹φ), fresh for each transition."""
     cfg = EllipticalConfig(strategy="thompson", scaling="none", ridge=2.0, scope="episodic")
-    explorer = CAE(cfg, setting(num_envs=4000))
+    explorer = CAEExplorer(cfg, setting(num_envs=4000))
     step = at(steps(1, n=1), 0).map(lambda x: x.expand(4000, *x.shape[1:]))
     b = explorer.bonus(step)
     phi = explorer.phi(step.obs[:1], step.action[:1], None).double()
@@ -164,9 +166,31 @@ def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
     assert b.var().item() == pytest.approx((phi.square().sum() / 2.0).item(), rel=0.1)
 
 
+@pytest.mark.parametrize("scope", ["lifelong", "episodic"])
+def test_thompson_held_for_an_episode_is_one_linear_reward(scope: str) -> None:
+    """β = Δθᵀφ with the same Δθ within an episode of an env, another one in the next; rollouts equal steps."""
+    cfg = EllipticalConfig(strategy="thompson", thompson_hold=True, scaling="none", scope=scope)
+    explorer, twin = (CAEExplorer(cfg, setting(num_envs=N)) for _ in range(2))
+    rollout = steps(30)
+    rollout.episode_start = torch.zeros(30, N, dtype=torch.bool)
+    rollout.episode_start[[0, 15]] = True
+    bonus = torch.stack([explorer.bonus(at(rollout, t)) for t in range(30)])
+    torch.testing.assert_close(twin.bonus_rollout(rollout), bonus)
+    phi = explorer.phi(rollout.obs, rollout.action, None).double()
+    first, second = (
+        torch.linalg.lstsq(phi[half, 0], bonus[half, 0, None]).solution[:, 0]
+        for half in (slice(0, 15), slice(15, 30))
+    )  # 15 steps tell the D + A dimensions of Δθ
+    torch.testing.assert_close(phi[:15, 0] @ first, bonus[:15, 0])
+    torch.testing.assert_close(phi[15:, 0] @ second, bonus[15:, 0])
+    assert (first - second).norm() > 0.1
+    with pytest.raises(UserError, match="thompson_hold is for strategy=thompson"):
+        EllipticalConfig(thompson_hold=True)
+
+
 def test_rebuild_uses_todays_features() -> None:
     body = nn.Linear(D, D)
-    explorer = CAE(EllipticalConfig(rebuild_every=8), setting(body.forward))
+    explorer = CAEExplorer(EllipticalConfig(rebuild_every=8), setting(body.forward))
     replay = Replay(100)
     rollout = steps(8, n=1)
     for t in range(8):
@@ -186,7 +210,7 @@ def test_rebuild_of_each_block(rows: int) -> None:
     """Every action's memory holds its own of the newest rows, as if they had just been seen."""
     rollout = steps(8, n=1)
     options = EllipticalConfig(embedding="block", scaling="none", rebuild_every=1, rebuild_rows=rows)
-    explorer, fresh = (CAE(options, setting()) for _ in range(2))
+    explorer, fresh = (CAEExplorer(options, setting()) for _ in range(2))
     replay = Replay(100)
     for t in range(8):
         replay.add(at(rollout, t))
@@ -218,21 +242,21 @@ class TestCAEPlus:
             ({"u_dim": 256}, 396_555),
             ({"use_u": False}, 527_371),
         ]:
-            explorer = CAEPlus(CAEPlusConfig(hidden=256, **options), Setting(embedding))
+            explorer = CAEPlusExplorer(CAEPlusConfig(hidden=256, **options), Setting(embedding))
             assert explorer.card()["parameters_added"] == count
 
     def test_networks_are_where_the_critic_is_and_the_memory_on_the_cpu(self) -> None:
-        explorer = CAEPlus(CAEPlusConfig(), setting(nn.Linear(D, D, device="meta").forward))
+        explorer = CAEPlusExplorer(CAEPlusConfig(), setting(nn.Linear(D, D, device="meta").forward))
         assert {p.device.type for p in explorer.parameters()} == {"meta"}
         assert explorer.gram.device.type == "cpu"
 
     def test_default_u_is_a_quarter(self) -> None:
         embedding = Embedding.of(lambda obs: obs, 256, gym.spaces.Discrete(11), takes_action=False)
-        explorer = CAEPlus(CAEPlusConfig(), Setting(embedding))
+        explorer = CAEPlusExplorer(CAEPlusConfig(), Setting(embedding))
         assert explorer.U.out_features == 64 and explorer.gram.dim == 64 + 11
 
     def test_loss_is_uniform_entropy_at_uniform_logits(self) -> None:
-        explorer = CAEPlus(CAEPlusConfig(), setting())
+        explorer = CAEPlusExplorer(CAEPlusConfig(), setting())
         nn.init.zeros_(explorer.inverse.head.weight)
         assert explorer.loss(steps(5).map(lambda x: x.flatten(0, 1))).item() == pytest.approx(
             torch.tensor(A).log()
@@ -240,21 +264,43 @@ class TestCAEPlus:
 
     def test_gaussian_loss_is_the_likelihood(self) -> None:
         space = gym.spaces.Box(-1, 1, (2,))
-        explorer = CAEPlus(
+        explorer = CAEPlusExplorer(
             CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
         )
         nn.init.zeros_(explorer.inverse.head.weight)
         explorer.inverse.log_std.data = torch.tensor([0.3, -0.2])
         batch = steps(5).map(lambda x: x.flatten(0, 1))
-        batch.action = torch.randn(10, 2)
+        batch.action = torch.rand(10, 2) * 2 - 1
         law = torch.distributions.Normal(torch.zeros(2), explorer.inverse.log_std.exp())
         assert explorer.loss(batch).item() == pytest.approx(
             -law.log_prob(batch.action).sum(-1).mean().item(), rel=1e-5
         )
 
+    @pytest.mark.parametrize("which", ["executed", "sampled"])
+    def test_continuous_actions_as_executed_or_as_sampled(self, which: str) -> None:
+        space = gym.spaces.Box(-1, 1, (2,))
+        where = Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        explorer = CAEPlusExplorer(CAEPlusConfig(inverse_action=which), where)
+        batch = steps(5).map(lambda x: x.flatten(0, 1))
+        beyond = replace(batch, action=torch.full((10, 2), 3.0))
+        clipped = replace(batch, action=torch.ones(10, 2))
+        assert torch.equal(explorer.loss(beyond), explorer.loss(clipped)) == (which == "executed")
+
+    def test_sigma_has_a_floor_and_can_rise_from_it(self) -> None:
+        """In units of half the range, 2: σ ≥ 0.2; and a residual above it still has a gradient that raises σ."""
+        space = gym.spaces.Box(-2, 2, (1,))
+        where = Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
+        explorer = CAEPlusExplorer(CAEPlusConfig(), where)
+        explorer.inverse.log_std.data.fill_(-9.0)
+        nn.init.zeros_(explorer.inverse.head.weight)
+        batch = replace(steps(5).map(lambda x: x.flatten(0, 1)), action=torch.ones(10, 1))
+        explorer.loss(batch).backward()
+        assert explorer.inverse.log_std.exp().item() == pytest.approx(0.2)
+        assert explorer.inverse.log_std.grad.item() == pytest.approx(1 - (1 / 0.2) ** 2, rel=1e-5)
+
     def test_single_numbers_as_actions_are_no_matrix_of_differences(self) -> None:
         space = gym.spaces.Box(-1, 1, ())
-        explorer = CAEPlus(
+        explorer = CAEPlusExplorer(
             CAEPlusConfig(), Setting(Embedding.of(lambda obs: obs, D, space, takes_action=False))
         )
         batch = steps(5).map(lambda x: x.flatten(0, 1))
@@ -263,16 +309,16 @@ class TestCAEPlus:
 
     @pytest.mark.parametrize("in_bonus", [True, False])
     def test_bias_of_u(self, in_bonus: bool) -> None:
-        explorer = CAEPlus(CAEPlusConfig(u_dim=2, bias_in_bonus=in_bonus), setting())
+        explorer = CAEPlusExplorer(CAEPlusConfig(u_dim=2, bias_in_bonus=in_bonus), setting())
         nn.init.ones_(explorer.U.bias)
         obs = torch.zeros(1, D)
         assert explorer.phi(obs, torch.tensor([0]), None)[0, :2].tolist() == [float(in_bonus)] * 2
 
     def test_pairs_across_episode_ends(self) -> None:
         rollout = steps(20)
-        explorer = CAEPlus(CAEPlusConfig(cross_episode_ends=True), setting())
+        explorer = CAEPlusExplorer(CAEPlusConfig(cross_episode_ends=True), setting())
         follow = replace(rollout, next_obs=torch.cat([rollout.obs[1:], rollout.next_obs[-1:]]))
-        truth = CAEPlus(CAEPlusConfig(), setting())
+        truth = CAEPlusExplorer(CAEPlusConfig(), setting())
         truth.load_state_dict(explorer.state_dict())
         assert torch.equal(explorer.loss(explorer.prepare(rollout)), truth.loss(follow))
         assert not torch.equal(explorer.loss(explorer.prepare(rollout)), truth.loss(truth.prepare(rollout)))
@@ -280,7 +326,7 @@ class TestCAEPlus:
     def test_learns_the_action(self) -> None:
         """s' = s + e_a: the inverse dynamics can know the action from the difference."""
         torch.manual_seed(0)
-        explorer = CAEPlus(CAEPlusConfig(u_dim=D), setting())
+        explorer = CAEPlusExplorer(CAEPlusConfig(u_dim=D), setting())
         optimizer = torch.optim.Adam(explorer.parameters(), lr=1e-2)
         for _ in range(300):
             batch = steps(16, seed=int(torch.randint(10**6, ()))).map(lambda x: x.flatten(0, 1))
@@ -295,7 +341,7 @@ class TestCAEPlus:
 def test_mixing() -> None:
     batch = steps(10).map(lambda x: x.flatten(0, 1))
     batch.bonus = torch.arange(20.0)
-    explorer = CAE(EllipticalConfig(), setting())
+    explorer = CAEExplorer(EllipticalConfig(), setting())
     mixed = reshaped(batch, explorer, ExplorationConfig(alpha=0.5))
     torch.testing.assert_close(mixed, batch.reward + 0.5 * torch.arange(20.0))
     assert reshaped(batch, explorer, ExplorationConfig(alpha=9.0, reward_clip=1.0)).abs().max() == 1
@@ -346,7 +392,7 @@ def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None
     ("options", "message"),
     [
         ({"u_dim": 0}, "u_dim is 0"),
-        ({"u_dim": 4, "use_u": False}, "leaves U out"),
+        ({"u_dim": 4, "use_u": False}, "removes U"),
         ({"warmup": 3, "scaling": "none"}, "scaling=welford"),
         ({"phi_norm": 0.0}, "phi_norm must be positive"),
         ({"rebuild_every": -1}, "rebuild_every is -1"),
@@ -369,9 +415,9 @@ def test_no_gradient_reaches_the_agent() -> None:
 def test_the_explorers_draws_are_not_the_agents() -> None:
     """Two generators with one seed would give Thompson's noise and the agent's the same numbers."""
     place = setting(seed=3)
-    explorer = CAE(EllipticalConfig(strategy="thompson"), place)
+    explorer = CAEExplorer(EllipticalConfig(strategy="thompson"), place)
     agent = torch.Generator().manual_seed(3)
     ours = torch.randn(5, generator=explorer._generator)
     assert not torch.equal(ours, torch.randn(5, generator=agent))
-    again = CAE(EllipticalConfig(strategy="thompson"), place)
+    again = CAEExplorer(EllipticalConfig(strategy="thompson"), place)
     assert torch.equal(ours, torch.randn(5, generator=again._generator))

@@ -51,3 +51,10 @@ def test_training_lowers_the_novelty_of_what_was_seen() -> None:
         after = explorer.loss(seen).item()
         assert after < 0.3 * before
         assert explorer.novelty(explorer.trunk(new.next_obs)).max().item() > 2 * after
+
+
+def test_without_the_mask_every_rise_is_paid() -> None:
+    explorer = NovelD(NovelDConfig(key="obs", scaling="none", first_visit_only=False), place(num_envs=1))
+    explorer.trunk, explorer.novelty = nn.Identity(), Novelty(nn.Identity(), Zero())
+    bonus = explorer.bonus_rollout(episode([HOME, P, Q, P, HOME])).flatten().tolist()
+    assert bonus == pytest.approx([5.0, 0.5, 4.9, 0.0])

@@ -40,3 +40,10 @@ def test_networks_and_loss_are_those_of_icm() -> None:
 def test_counts_of_an_episode_cannot_be_measured_again() -> None:
     with pytest.raises(UserError, match="ride has none"):
         make_explorer(ExplorationConfig(explorer="ride", recompute=True), place())
+
+
+def test_measure_is_refused() -> None:
+    """It would be ICM's bonus, which RIDE inherits."""
+    steps = flat(rollout(3))
+    with pytest.raises(UserError, match="counts of its episode"):
+        RIDE(RIDEConfig(), place()).measure(steps.obs, steps.action, steps.next_obs)

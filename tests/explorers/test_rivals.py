@@ -11,16 +11,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from critex.algorithms import algorithm_module, default_config, load_config
+from critex.algorithms import algorithm_module, load_config
 from critex.algorithms.ppo import PPO
 from critex.data.tree import Tree, tree_leaves
-from critex.explorers import RIVALS, Setting, explorer_class, make_explorer
+from critex.explorers import EXPLORERS, Setting, explorer_class, make_explorer
+from critex.presets import default_config
 from critex.run import Run, read_config
 from tests.algorithms.conftest import metrics
 from tests.algorithms.conftest import train as train
 from tests.explorers.rollouts import ACTIONS, N, at, flat, place, rollout
 
-NAMES = [*RIVALS, "e3b*noveld", "rnd+counts"]
+NAMES = [*(name for name in EXPLORERS if name not in ("none", "cae", "cae_plus")), "e3b*noveld", "rnd+counts"]
 LEARNERS = [name for name in NAMES if name != "counts"]
 KINDS = [("vector", "discrete"), ("vector", "continuous"), ("image", "discrete"), ("dict", "continuous")]
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from critex.explorers import RND, RivalConfig
+from critex.explorers import RND
+from critex.explorers._encoder import EncoderConfig
 from critex.explorers.rnd import Novelty
 from tests.explorers.rollouts import episode, flat, place, rollout
 
@@ -20,7 +21,7 @@ class Zero(nn.Module):
 
 def test_closed_form() -> None:
     """p(s') = s', t = 0: the length of s', not its square."""
-    explorer = RND(RivalConfig(), place(num_envs=1))
+    explorer = RND(EncoderConfig(), place(num_envs=1))
     explorer.novelty = Novelty(nn.Identity(), Zero())
     steps = episode([[9.0, 9.0, 9.0, 9.0], [3.0, 4.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     assert explorer.bonus_rollout(steps).flatten().tolist() == [5.0, 2.0]
@@ -29,7 +30,7 @@ def test_closed_form() -> None:
 
 
 def test_target_and_predictor_differ_and_only_the_predictor_learns() -> None:
-    explorer = RND(RivalConfig(width=8), place())
+    explorer = RND(EncoderConfig(width=8), place())
     size = (4 * 8 + 8) + (8 * 8 + 8) + (8 * 8 + 8)
     assert explorer.card()["parameters_added"] == 2 * size
     assert sum(p.numel() for p in explorer.learned()) == size
@@ -40,7 +41,7 @@ def test_target_and_predictor_differ_and_only_the_predictor_learns() -> None:
 @pytest.mark.parametrize("space", ["vector", "image", "dict"])
 def test_falls_where_it_was_trained_and_stays_high_on_the_new(space: str) -> None:
     torch.manual_seed(0)
-    explorer = RND(RivalConfig(width=32), place(space))
+    explorer = RND(EncoderConfig(width=32), place(space))
     steps = flat(rollout(10, space))
     seen, new = (steps.map(lambda x, rows=rows: x[rows]) for rows in (slice(0, 2), slice(2, 20)))
     target = [p.clone() for p in explorer.novelty.target.parameters()]

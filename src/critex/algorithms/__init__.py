@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
-from critex.algorithms.families import family_settings, family_table, require_family
-from critex.algorithms.paper import added_networks, paper_settings
-from critex.errors import UserError, unknown
-from critex.explorers import explorer_class, explorer_preset
+from critex.errors import UserError
+from critex.explorers import explorer_class
+from critex.registry import Registry
 from critex.run import from_dict
 
-ALGORITHMS = ("dqn", "dsac", "ppo", "sac", "td3")
+ALGORITHMS = Registry(
+    "algorithm", {name: f"critex.algorithms.{name}" for name in ("dqn", "dsac", "ppo", "sac", "td3")}
+)
 
 
-def algorithm_module(name: str) -> ModuleType:
-    """The module of an algorithm."""
-    if name not in ALGORITHMS:
-        raise unknown("algorithm", name, ALGORITHMS)
-    return import_module(f"critex.algorithms.{name}")
-
-
-def default_config(
-    name: str, explorer: str = "none", preset: str | None = None, env: str | None = None
-) -> Any:
-    """The options of an algorithm with an explorer: the defaults, what works on the family of `env`, the preset.
-
-    A preset looks at `env` as well: `paper` and `official` know the networks of CAE+ on MiniHack, and `paper` knows α
-    and the number of steps of the paper's own tasks. A preset named after a family, such as `minigrid`, says only
-    that its settings are meant, which they are anyway on its ids.
-    """
-    config, options = algorithm_module(name).Config, explorer_class(explorer).Config
-    env = env or config.env
-    said, about_bonus = family_settings(name, explorer, env)
-    if preset is not None and preset in family_table():
-        require_family(preset, env)
-    elif preset is not None:
-        about_bonus, about = explorer_preset(explorer, preset)
-        if explorer == "cae_plus":
-            about_bonus |= added_networks(env)
-        said |= (paper_settings(name, env) if preset == "paper" else {}) | about
-    return config(explorer=explorer, preset=preset, bonus=options(**about_bonus), **said)
+def algorithm_module(name: str) -> Any:
+    """The module of an algorithm, critex's own or that of an installed package."""
+    module = ALGORITHMS.get_or_error(name)
+    missing = [part for part in ("Config", "Agent", "train") if not hasattr(module, part)]
+    if missing:
+        raise UserError(f"algorithm {name!r} ({module}) does not define {', '.join(missing)}")
+    return module
 
 
 def load_config(name: str, data: dict[str, Any]) -> Any:
-    """The options that a run's config.toml holds."""
+    """The options in a run's config.toml."""
     data = dict(data)
     bonus = data.pop("bonus", None)
     data.pop("compile", None)  # an option of earlier versions, without effect on results
@@ -54,3 +34,9 @@ def load_config(name: str, data: dict[str, Any]) -> Any:
     config = from_dict(algorithm_module(name).Config, data)
     config.bonus = from_dict(explorer_class(config.explorer).Config, bonus or {}, "bonus.")
     return config
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_config":  # lives in critex.presets, which builds on this package
+        return import_module("critex.presets").default_config
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -103,14 +103,14 @@ class BatchMomentScaler(Scaler):
 
     Batches join by m₂ ← m₂ + Σ(b − m)² + (m − Σ/n)²·n·n_b/(n + n_b), n ← n + n_b. The released code counts n_b = T rows while
     it sums T·B entries, so that its "mean" m is B times the mean, and std² → B(σ² + (B − 1)²μ²); the coefficients of the
-    released runs are tuned to that. `count_rows=False` counts the entries: the true standard deviation.
+    released runs are tuned to that: `count_rows=True`. The default counts the entries, for the true standard deviation.
     """
 
     total: Tensor
     m2: Tensor
     count: Tensor
 
-    def __init__(self, count_rows: bool = True) -> None:
+    def __init__(self, count_rows: bool = False) -> None:
         super().__init__()
         self.count_rows = count_rows
         self.register_buffer("total", torch.zeros((), dtype=torch.float64))

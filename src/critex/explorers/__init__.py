@@ -1,56 +1,50 @@
-"""Exploration methods behind one protocol."""
+"""Exploration methods behind one protocol.
 
+`EXPLORERS` maps names to methods. A method is imported when it is first used; its class and its options can also be
+imported from here (`from critex.explorers import CAEPlusConfig`).
+"""
+
+from importlib import import_module
+from typing import Any
+
+from critex.explorers._make import EXPLORERS, explorer_class, make_explorer, split_combination
 from critex.explorers.base import Explorer, NoOptions, Setting
-from critex.explorers.cae import CAE
-from critex.explorers.cae_plus import CAEPlus, CAEPlusConfig
-from critex.explorers.combination import Combination, CombinationConfig
-from critex.explorers.counts import Counts, CountsConfig
-from critex.explorers.e3b import E3B, E3BConfig
-from critex.explorers.elliptical import Elliptical, EllipticalConfig
-from critex.explorers.icm import ICM, ICMConfig
-from critex.explorers.make import EXPLORERS, explorer_class, explorer_preset, make_explorer
 from critex.explorers.mixing import ExplorationConfig, batch_bonus, clip_reward, value_bonus
-from critex.explorers.none import NoExplorer
-from critex.explorers.noveld import NovelD, NovelDConfig
-from critex.explorers.presets import ALGORITHM_PRESETS, PRESETS, RIVALS, preset_options
-from critex.explorers.ride import RIDE, RIDEConfig
-from critex.explorers.rival import RivalConfig
-from critex.explorers.rnd import RND
 
 __all__ = [
-    "ALGORITHM_PRESETS",
-    "CAE",
-    "E3B",
     "EXPLORERS",
-    "ICM",
-    "PRESETS",
-    "RIDE",
-    "RIVALS",
-    "RND",
-    "CAEPlus",
-    "CAEPlusConfig",
-    "Combination",
-    "CombinationConfig",
-    "Counts",
-    "CountsConfig",
-    "E3BConfig",
-    "Elliptical",
-    "EllipticalConfig",
     "ExplorationConfig",
     "Explorer",
-    "ICMConfig",
-    "NoExplorer",
     "NoOptions",
-    "NovelD",
-    "NovelDConfig",
-    "RIDEConfig",
-    "RivalConfig",
     "Setting",
     "batch_bonus",
     "clip_reward",
     "explorer_class",
-    "explorer_preset",
     "make_explorer",
-    "preset_options",
+    "split_combination",
     "value_bonus",
 ]
+
+_MODULES = {
+    "cae": ("CAEExplorer",),
+    "cae_plus": ("CAEPlusConfig", "CAEPlusExplorer"),
+    "combination": ("Combination", "CombinationConfig"),
+    "counts": ("Counts", "CountsConfig"),
+    "e3b": ("E3B", "E3BConfig"),
+    "elliptical": ("Elliptical", "EllipticalConfig"),
+    "icm": ("ICM", "ICMConfig"),
+    "none": ("NoExplorer",),
+    "noveld": ("NovelD", "NovelDConfig"),
+    "ride": ("RIDE", "RIDEConfig"),
+    "rnd": ("RND",),
+    "scaling": ("ScaledExplorer", "ScalingConfig"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "preset_options":  # lives in critex.presets, which builds on this package
+        return import_module("critex.presets").preset_options
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

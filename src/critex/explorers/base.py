@@ -1,4 +1,4 @@
-"""The one protocol that every exploration method follows."""
+"""The protocol that every exploration method follows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from critex.errors import UserError
 
 @dataclass(frozen=True)
 class Setting:
-    """What an explorer may know of the place it works in: no algorithm and no env."""
+    """What an explorer is told about its agent. It sees no algorithm and no environment."""
 
     embedding: Embedding
-    """φ of the critic that is already there, and the shape of its actions."""
+    """The critic's φ, and the shape of the actions."""
     observation_space: gym.Space[Any] | None = None
     num_envs: int = 1
     seed: int = 0
 
     def own_seed(self) -> int:
-        """The seed of the explorer's own draws, a stream apart from the agent's."""
+        """The seed of the explorer's random stream, different from the agent's."""
         return derive_seed(self.seed, "explorer")
 
 
@@ -39,67 +39,73 @@ class NoOptions:
 
 
 class Explorer(nn.Module):
-    """Pays a bonus β for what is new. An explorer fills in `_bonus`, and `loss` if it learns.
+    """Computes an exploration bonus β for each transition.
 
-    `bonus` and `bonus_rollout` return the scaled β, never multiplied by the coefficient α (which belongs to
-    the algorithm, so that a buffer holds reward and bonus side by side), carry no gradient, and advance memory
-    and scaler. `measure` changes nothing. `learned()` is what the algorithm adds to the critic's optimiser.
+    A method is a subclass with a dataclass `Config` and a constructor `(config, setting)`. It defines `_bonus`, or `raw`
+    if it derives from `ScaledExplorer`, and `loss` if it learns.
+
+    `bonus` and `bonus_rollout` return the scaled β without gradient and update memory and scaler. β never contains
+    the coefficient α: that belongs to the algorithm, so that a buffer holds reward and bonus side by side. `measure`
+    updates nothing. The algorithm adds `learned()` to the critic's optimiser.
     """
 
     Config: ClassVar[type] = NoOptions
     episodic: bool = False
-    """Its memory ends with the episode, so a bonus cannot be measured again later."""
+    """Its memory is reset with each episode, so that a bonus cannot be measured again later."""
     compares_actions: bool = False
-    """It can measure the bonus of every action in a state, which `bonus_in=value` needs."""
+    """It can compute the bonus of every action in a state, which `bonus_in=value` needs."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Lists, because it takes a module long to set an attribute.
-        self._cost = [0.0, 0.0]  # seconds and steps of the bonus, for the card; of this process only
+        # Lists, because setting an attribute of a module is slow.
+        self._cost = [
+            0.0,
+            0.0,
+        ]  # seconds and steps spent on the bonus, for the cost card; of this process only
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
 
-    # What an explorer fills in.
+    # What a method defines.
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
-        """(raw, scaled) bonuses [N] of one vector step; advances memory and scaler."""
-        raise AssertionError(f"{type(self).__name__} does not say how it computes a bonus")
+        """(raw, scaled) bonuses [N] of one vector step; updates memory and scaler."""
+        raise NotImplementedError(f"{type(self).__name__} must define _bonus(step)")
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same for [T, N] in time order; explorers with a faster way than step by step override it."""
+        """The same for a rollout [T, N] in time order; override it where there is a faster way than step by step."""
         steps = [self._bonus(rollout.map(itemgetter(t))) for t in range(len(rollout.reward))]
         return torch.stack([raw for raw, _ in steps]), torch.stack([scaled for _, scaled in steps])
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        """(raw, scaled) bonuses of given transitions as of now; nothing changes."""
-        raise UserError(f"explorer {type(self).__name__} cannot measure a bonus without advancing its memory")
+        """(raw, scaled) bonuses [...] of transitions under the current memory, without updating anything."""
+        raise UserError(f"explorer {type(self).__name__} cannot measure a bonus without updating its memory")
 
     def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """(raw, scaled) bonuses [..., A] of every action in a state; nothing changes."""
+        """(raw, scaled) bonuses [..., A] of every action in a state, without updating anything."""
         raise UserError(f"explorer {type(self).__name__} cannot compare actions; use bonus_in=reward")
 
     def prepare(self, rollout: Transition) -> Transition:
-        """A rollout [T, N] as `loss` wants it, before the algorithm cuts it into minibatches."""
+        """A rollout [T, N] in the form that `loss` takes, before the algorithm splits it into minibatches."""
         return rollout
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
-        """What the explorer's own parameters, and through them the critic's trunk, minimise: L_f of CAE+.
+        """The loss of the explorer's own parameters, and through them of the critic's trunk: L_f of CAE+.
 
-        `phi` [..., d]: the critic's φ(s) with its gradient, where the algorithm's own loss has just computed it.
+        `phi` [..., d]: the critic's φ(s) with its gradient, if the algorithm's own loss has just computed it.
         """
         return torch.zeros(())
 
     def scale(self, bonus: Tensor) -> Tensor:
-        """Scaling that happens in the learner, on a batch [T, B] of stored bonuses; else the identity."""
+        """Scaling in the learner, of a batch [T, B] of stored bonuses; the identity unless scaling=batch."""
         return bonus
 
     def refresh(self, replay: Replay) -> None:
-        """Recompute memory under today's φ from replayed transitions, when the options say it is time."""
+        """Recompute the memory under the current φ from replayed transitions, when the options say that it is due."""
 
-    # What every explorer has.
+    # What every method inherits.
 
     @torch.no_grad()
     def bonus(self, step: Transition) -> Tensor:
-        """Scaled β of one vector step, [N]; then the memory and the scaler have seen it."""
+        """Scaled β of one vector step, [N]; updates memory and scaler."""
         started = perf_counter()
         try:
             raw, scaled = self._bonus(step)
@@ -109,9 +115,9 @@ class Explorer(nn.Module):
 
     @torch.no_grad()
     def bonus_rollout(self, rollout: Transition, phi: Tensor | None = None) -> Tensor:
-        """Scaled β of a whole rollout, [T, N]: what T calls of `bonus` give, but faster.
+        """Scaled β of a rollout, [T, N]: equal to T calls of `bonus`, but faster.
 
-        `phi` [T, N, d]: the critic's φ(s), where the algorithm has it already and the critic takes only the state.
+        `phi` [T, N, d]: the critic's φ(s), if the algorithm has computed it and the critic takes only the state.
         """
         started = perf_counter()
         try:
@@ -122,7 +128,7 @@ class Explorer(nn.Module):
 
     def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
         flat = (raw, scaled) if raw.ndim == 1 else (raw.flatten(), scaled.flatten())
-        raws, scaleds = flat[0].tolist(), flat[1].tolist()  # for one env faster than tensors
+        raws, scaleds = flat[0].tolist(), flat[1].tolist()  # faster than tensors for one env
         window, cost = self._window, self._cost
         window[0] += len(raws)
         window[1] += sum(raws)
@@ -133,7 +139,7 @@ class Explorer(nn.Module):
         return scaled
 
     def learned(self) -> list[nn.Parameter]:
-        """What the algorithm adds to the critic's optimiser: every parameter that is not frozen; none for CAE."""
+        """The parameters that the algorithm adds to the critic's optimiser: all that are not frozen; none for CAE."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
@@ -147,7 +153,7 @@ class Explorer(nn.Module):
         return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n}
 
     def card(self) -> dict[str, float | int]:
-        """What the explorer costs: parameters and bytes added, and microseconds a step for the bonus."""
+        """What the explorer costs: parameters and bytes added, and microseconds per step for the bonus."""
         tensors = [*self.parameters(), *self.buffers()]
         return {
             "parameters_added": sum(p.numel() for p in self.parameters()),

@@ -1,11 +1,11 @@
-"""CAE+: CAE through a small linear map U that an inverse-dynamics network trains together with the critic.
+"""CAE+: CAE through a small linear map U, which an inverse-dynamics network trains together with the critic.
 
 β from Uφ(s,a);    L_f = −log p(a | Uφ(s), Uφ(s'));    the critic minimises L_B + L_f
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,14 +14,14 @@ from critex.data import Transition
 from critex.data.tree import Tree
 from critex.embedding import identity
 from critex.errors import UserError, require_at_least
+from critex.explorers._inverse import InverseConfig, InverseDynamics, orthogonal, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
-from critex.explorers.inverse import InverseDynamics, follow, orthogonal
 
 
 @dataclass(frozen=True)
-class CAEPlusConfig(EllipticalConfig):
-    """Options of CAE+: those of the elliptical bonus, and of the networks that it adds."""
+class CAEPlusConfig(InverseConfig, EllipticalConfig):
+    """Options of CAE+: those of the elliptical bonus, of the inverse dynamics, and of U."""
 
     u_dim: int | None = None
     """Rows of U (none: a quarter of the critic's embedding)."""
@@ -30,23 +30,21 @@ class CAEPlusConfig(EllipticalConfig):
     use_u: bool = True
     """Without U the bonus and the inverse dynamics work on φ itself (the paper's ablation)."""
     bias_in_bonus: bool = True
-    """Whether the bonus sees Uφ + b, as the inverse dynamics does, or Uφ alone."""
-    cross_episode_ends: bool = False
-    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
-    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
+    """Compute the bonus from Uφ + b, as the inverse dynamics does, rather than from Uφ."""
     loss_coef: float = 1.0
     """Weight of L_f beside the Bellman loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(self, hidden=1)
+        self.check_inverse()
+        require_at_least(self, hidden=1, loss_coef=0)
         if self.u_dim is not None:
             require_at_least(self, u_dim=1)
             if not self.use_u:
-                raise UserError("u_dim are the rows of U, and use_u=False leaves U out; give one of them")
+                raise UserError("u_dim sets the rows of U, and use_u=False removes U; give one of them")
 
 
-class CAEPlus(Elliptical):
+class CAEPlusExplorer(Elliptical):
     """The elliptical bonus over Uφ; owns U and the inverse-dynamics network, nothing else."""
 
     Config = CAEPlusConfig
@@ -56,11 +54,8 @@ class CAEPlus(Elliptical):
         width = (config.u_dim or max(d // 4, 1)) if config.use_u else d
         super().__init__(config, setting, width)
         self.options = config
-        phi = self.embedding
-        self.U = orthogonal(nn.Linear(d, width)).to(phi.device) if config.use_u else None
-        self.inverse = InverseDynamics(width, phi.action_dim, discrete=phi.discrete, hidden=config.hidden).to(
-            phi.device
-        )
+        self.U = orthogonal(nn.Linear(d, width)).to(self.embedding.device) if config.use_u else None
+        self.inverse = InverseDynamics(width, self.embedding, config.hidden, config)
 
     def _project(self, phi: Tensor) -> Tensor:
         """Uφ for the bonus."""
@@ -75,7 +70,7 @@ class CAEPlus(Elliptical):
         return self.embedding.each_action(obs, self._project)
 
     def prepare(self, rollout: Transition) -> Transition:
-        return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
+        return paired(rollout, self.options)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""

@@ -1,4 +1,4 @@
-"""Two explorers as one: `e3b*noveld` pays the product of their bonuses, `rnd+counts` the sum."""
+"""Two explorers as one: the bonus of `e3b*noveld` is a product, that of `rnd+counts` a sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.errors import UserError
 from critex.explorers.base import Explorer, Setting
-from critex.explorers.scaling import Scaled, ScalingConfig
+from critex.explorers.scaling import ScaledExplorer, ScalingConfig
 
 Pair = tuple[Tensor, Tensor]
 
@@ -36,8 +36,8 @@ class CombinationConfig(ScalingConfig):
         return [getattr(self, name) for name in ("first", "second") if hasattr(self, name)]
 
 
-class Combination(Scaled):
-    """β = β₁·β₂ or β₁ + β₂ of the scaled bonuses of two explorers, which may be scaled once more as a whole."""
+class Combination(ScaledExplorer):
+    """β = β₁·β₂ or β₁ + β₂ of the scaled bonuses of two explorers; the result may be scaled again."""
 
     Config: ClassVar[type] = CombinationConfig
     symbol: ClassVar[str]
@@ -48,32 +48,32 @@ class Combination(Scaled):
         first, second = self.explorers
         self.first: Explorer = first(config.first, setting)
         self.second: Explorer = second(config.second, setting)
-        self._both = (self.first, self.second)
-        self.episodic = any(part.episodic for part in self._both)
-        self.compares_actions = all(part.compares_actions for part in self._both)
+        self._parts = (self.first, self.second)
+        self.episodic = any(part.episodic for part in self._parts)
+        self.compares_actions = all(part.compares_actions for part in self._parts)
 
     def _join(self, *parts: Pair) -> Pair:
-        """(raw, scaled) of the parts as one, before the scaling of the whole."""
+        """(raw, scaled) of the parts combined, before the combination itself is scaled."""
         (raw1, scaled1), (raw2, scaled2) = parts
         if self.symbol == "*":
             return raw1 * raw2, scaled1 * scaled2
         return raw1 + raw2, scaled1 + scaled2
 
     def _bonus(self, step: Transition) -> Pair:
-        raw, joined = self._join(*(part._bonus(step) for part in self._both))
-        return raw, self._take_in(joined)[1]
+        raw, joined = self._join(*(part._bonus(step) for part in self._parts))
+        return raw, self._scale_and_update(joined)[1]
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> Pair:
-        raw, joined = self._join(*(part._bonus_rollout(rollout, phi) for part in self._both))
-        return raw, self._take_in(joined)[1]
+        raw, joined = self._join(*(part._bonus_rollout(rollout, phi) for part in self._parts))
+        return raw, self._scale_and_update(joined)[1]
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> Pair:
-        raw, joined = self._join(*(part.measure(obs, action, next_obs) for part in self._both))
-        return raw, self._as_of_now(joined)[1]
+        raw, joined = self._join(*(part.measure(obs, action, next_obs) for part in self._parts))
+        return raw, self._scale_only(joined)[1]
 
     def measure_actions(self, obs: Tree) -> Pair:
-        raw, joined = self._join(*(part.measure_actions(obs) for part in self._both))
-        return raw, self._as_of_now(joined)[1]
+        raw, joined = self._join(*(part.measure_actions(obs) for part in self._parts))
+        return raw, self._scale_only(joined)[1]
 
     def prepare(self, rollout: Transition) -> Transition:
         return self.second.prepare(self.first.prepare(rollout))
@@ -82,7 +82,7 @@ class Combination(Scaled):
         return self.first.loss(batch, phi) + self.second.loss(batch, phi)
 
     def refresh(self, replay: Replay) -> None:
-        for part in self._both:
+        for part in self._parts:
             part.refresh(replay)
 
     def metrics(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""E3B (Henaff et al., 2022): the elliptical bonus over an encoder of its own, trained by inverse dynamics.
+"""E3B (Henaff et al., 2022): the elliptical bonus over its own encoder, trained by inverse dynamics.
 
 β = φ(s)ᵀA⁻¹φ(s), A = λI + Σφφᵀ of this episode;    L = −log p(a | φ(s), φ(s'))
 """
@@ -12,36 +12,34 @@ from torch import Tensor
 
 from critex.data import Transition
 from critex.errors import require_at_least
+from critex.explorers._encoder import StateEncoder
+from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
-from critex.explorers.inverse import InverseDynamics, follow
-from critex.explorers.rival import StateEncoder
 
 
 @dataclass(frozen=True)
-class E3BConfig(EllipticalConfig):
-    """Options of E3B: those of the elliptical bonus, with its authors' values, and of its networks."""
+class E3BConfig(InverseConfig, EllipticalConfig):
+    """Options of E3B: those of the elliptical bonus, with its authors' values, of the inverse dynamics and the encoder."""
 
     strategy: str = "ucb_squared"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "episodic"
-    """One memory A for good, or one per env that is reset with each episode."""
+    """One memory A for the whole run, or one per env that is reset with each episode."""
     ridge: float = 0.1
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = True
     """Pay nothing for the first step of an episode (the memory still sees it)."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "state"
-    """What of its own φ goes into A: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
+    """The feature that enters A, made of its own φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
     width: int = 128
     """Length of its state embedding φ(s)."""
     hidden: int = 256
     """Hidden width of the inverse-dynamics network."""
-    cross_episode_ends: bool = False
-    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
-    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_inverse()
         require_at_least(self, width=1, hidden=1)
 
 
@@ -55,15 +53,13 @@ class E3B(Elliptical):
         own = encoder.embedding(setting, "state")
         super().__init__(config, replace(setting, embedding=own))
         self.options, self.encoder = config, encoder
-        self.inverse = InverseDynamics(
-            config.width, own.action_dim, discrete=own.discrete, hidden=config.hidden
-        ).to(own.device)
+        self.inverse = InverseDynamics(config.width, own, config.hidden, config)
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        return super()._bonus_rollout(rollout, None)  # the critic's φ is not its own
+        return super()._bonus_rollout(rollout, None)  # φ is its own, not the critic's
 
     def prepare(self, rollout: Transition) -> Transition:
-        return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
+        return paired(rollout, self.options)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """Mean of −log p(a | φ(s), φ(s')); its gradient reaches the encoder and the inverse dynamics."""

@@ -17,13 +17,13 @@ from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.embedding import Form
 from critex.errors import UserError, require_at_least, unknown
-from critex.explorers.base import Setting
-from critex.explorers.scaling import Scaled, ScalingConfig
+from critex.explorers.base import Explorer, Setting
+from critex.explorers.scaling import ScaledExplorer, ScalingConfig
 
 
 @dataclass(frozen=True)
 class EllipticalConfig(ScalingConfig):
-    """Every place where the paper and its released code disagree is a field; `presets.py` has both readings."""
+    """Options of the elliptical bonus. Where the paper and its released code disagree, presets/*.toml has both."""
 
     scaling: Literal["welford", "batch", "none"] = "welford"
     """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
@@ -31,13 +31,13 @@ class EllipticalConfig(ScalingConfig):
     strategy: str = "ucb"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
-    """One memory A for good, or one per env that is reset with each episode."""
+    """One memory A for the whole run, or one per env that is reset with each episode."""
     ridge: float = 1.0
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = False
     """Pay nothing for the first step of an episode (the memory still sees it)."""
     simultaneous: bool = False
-    """Measure all envs of a vector step before the memory sees any of them."""
+    """Compute the bonuses of all envs of a vector step before any of them updates A."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "auto"
     """φ(s,a) of the critic; [φ(s); a], φ(s'), φ(s) in the block of action a, or φ(s) alone where it takes only
     the state.
@@ -45,9 +45,12 @@ class EllipticalConfig(ScalingConfig):
     phi_norm: float | None = None
     """Rescale every φ to this length."""
     rebuild_every: int = 0
-    """Recompute A from replayed transitions under today's φ every so many env steps (0: never)."""
+    """Recompute A from the replay buffer under the current φ every this many env steps (0: never)."""
     rebuild_rows: int = 100_000
-    """Newest transitions that a rebuild uses."""
+    """How many of the newest transitions a rebuild uses."""
+    thompson_hold: bool = False
+    """With strategy=thompson and the bonus in the reward: draw Δθ once per episode of each env, instead of anew for
+    each transition, which gives a bonus of mean zero whatever the agent does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,11 +64,15 @@ class EllipticalConfig(ScalingConfig):
                 raise UserError(f"{name} must be positive and finite, got {value}")
         require_at_least(self, rebuild_every=0, rebuild_rows=1)
         if self.rebuild_every and self.scope == "episodic":
-            raise UserError("rebuild_every needs a lifelong memory; an episodic one starts afresh by itself")
+            raise UserError(
+                "rebuild_every needs a lifelong memory; an episodic one is reset with each episode"
+            )
+        if self.thompson_hold and not STRATEGIES[self.strategy].random:
+            raise UserError(f"thompson_hold is for strategy=thompson, not {self.strategy}")
 
 
-class Elliptical(Scaled):
-    """The bonus of a `Gram` memory over the features that `phi` gives."""
+class Elliptical(ScaledExplorer):
+    """The elliptical bonus over the features that `phi` computes, with A kept in a `Gram`."""
 
     Config = EllipticalConfig
 
@@ -86,12 +93,15 @@ class Elliptical(Scaled):
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
         self._generator = torch.Generator().manual_seed(setting.own_seed())
-        self._delta: Tensor | None = None  # Δθ [memories, d], held for an episode of the first env
+        self._delta: Tensor | None = (
+            None  # Δθ [memories, d] for comparing actions, held for an episode of the first env
+        )
+        self._held: Tensor | None = None  # Δθ [N, blocks, d] for the reward, held for an episode of each env
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
 
     def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None, state: Tensor | None = None) -> Tensor:
-        """Features of transitions, [..., dim]; `state` is φ(s), where it is known already."""
+        """Features of transitions, [..., dim]; `state` is φ(s), if it has been computed already."""
         return self.embedding(obs, action, next_obs, state=state)
 
     def phi_each_action(self, obs: Tree) -> Tensor:
@@ -102,11 +112,27 @@ class Elliptical(Scaled):
         phi = self.phi(step.obs, step.action, step.next_obs)
         if self.episodic and step.episode_start.any():
             self.gram.reset(step.episode_start.repeat_interleave(self.embedding.blocks))
-        memory = self._memory(step.action)
-        return self._pay(self.gram.observe(phi, memory, simultaneous=self.config.simultaneous), step)
+        held = self._held_projection(phi, step) if self.config.thompson_hold else None
+        quadratic = self.gram.observe(phi, self._memory(step.action), simultaneous=self.config.simultaneous)
+        return self._pay(quadratic, step, held)
+
+    def _held_projection(self, phi: Tensor, step: Transition) -> Tensor:
+        """Δθᵀφ [N], Δθ ~ N(0, A⁻¹) drawn for each env at the first step of its episode."""
+        n, blocks = len(phi), self.embedding.blocks
+        if self._held is None:
+            self._held = torch.zeros(n, blocks, self.gram.dim, dtype=self.gram.dtype, device=self.gram.device)
+            fresh = torch.ones(n, dtype=torch.bool)
+        else:
+            fresh = step.episode_start.cpu()
+        for i in fresh.nonzero().flatten().tolist():
+            memories = slice(i * blocks, (i + 1) * blocks) if self.episodic else slice(None)
+            self._held[i] = self.gram.sample(self._generator)[memories]
+        block = step.action if blocks > 1 else torch.zeros(n, dtype=torch.int64)
+        delta = self._held[torch.arange(n), block.to(self._held.device)]
+        return (phi.to(delta) * delta).sum(-1)
 
     def _memory(self, action: Tensor) -> Tensor | None:
-        """Which memory each env's row belongs to, [..., N]; None where the rows match the memories as they are."""
+        """The index of each row's memory, [..., N]; None where row i belongs to memory i, or all to the only one."""
         if self.embedding.blocks == 1:
             return None
         if not self.episodic:
@@ -114,15 +140,21 @@ class Elliptical(Scaled):
         return action + self.embedding.blocks * torch.arange(action.shape[-1], device=action.device)
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.embedding.blocks > 1 or (self.config.simultaneous and not self.episodic):
-            return super()._bonus_rollout(rollout, phi)
+        one_by_one = self.embedding.blocks > 1 or self.config.thompson_hold
+        if one_by_one or (self.config.simultaneous and not self.episodic):
+            return Explorer._bonus_rollout(self, rollout, phi)
         phi = self.phi(rollout.obs, rollout.action, rollout.next_obs, phi)
         quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
         return self._pay(quadratic, rollout)
 
-    def _pay(self, quadratic: Tensor, step: Transition) -> tuple[Tensor, Tensor]:
+    def _pay(
+        self, quadratic: Tensor, step: Transition, projected: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(raw, scaled) bonuses of φᵀA⁻¹φ; `projected` is Δθᵀφ, if Δθ is held."""
         noise = None
-        if self.strategy.random:  # the exact law of Δθᵀφ for one φ alone is N(0, φᵀA⁻¹φ)
+        if projected is not None:
+            noise = _standardised(projected, quadratic)
+        elif self.strategy.random:  # Δθᵀφ of a single φ is N(0, φᵀA⁻¹φ)
             noise = torch.randn(quadratic.shape, generator=self._generator, dtype=quadratic.dtype)
             noise = noise.to(quadratic.device)
         raw = self.strategy(quadratic, noise)
@@ -131,7 +163,7 @@ class Elliptical(Scaled):
         self._steps += raw.numel()
         if self._delta is not None and step.ended[..., 0].any():
             self._delta = None
-        return self._take_in(raw)
+        return self._scale_and_update(raw)
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
@@ -151,16 +183,16 @@ class Elliptical(Scaled):
                 self._delta = self.gram.sample(self._generator)
             delta = self._delta.to(phi)
             projected = (phi * (delta if memory is None else delta[memory.to(phi.device)])).sum(-1)
-            noise = projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)
+            noise = _standardised(projected, quadratic)
         raw = self.strategy(quadratic, noise)
-        return self._as_of_now(raw)
+        return self._scale_only(raw)
 
     @torch.no_grad()
     def refresh(self, replay: Replay) -> None:
-        """A ← λI + Σφφᵀ over the newest replayed transitions, under today's φ.
+        """A ← λI + Σφφᵀ over the newest transitions of the replay buffer, under the current φ.
 
-        How far that moved A, ‖A_new − A_old‖/‖A_old‖ (Frobenius), is logged as `phi_drift`. It is 0 where φ stood
-        still and the rows are all that A had seen.
+        The relative change ‖A_new − A_old‖/‖A_old‖ (Frobenius) is logged as `phi_drift`. It is 0 if φ did not change
+        and the buffer holds everything that A has seen.
         """
         every = self.config.rebuild_every
         if every and self._steps - self._rebuilt_at >= every:
@@ -182,6 +214,7 @@ class Elliptical(Scaled):
         return super().get_extra_state() | {
             "generator": self._generator.get_state(),
             "delta": self._delta,
+            "held": self._held,
             "steps": (self._steps, self._rebuilt_at),
             "drift": self._drift,
         }
@@ -190,5 +223,11 @@ class Elliptical(Scaled):
         super().set_extra_state(state)
         self._generator.set_state(state["generator"])
         self._delta = state["delta"]
+        self._held = state.get("held")  # absent in checkpoints from before `thompson_hold`
         self._steps, self._rebuilt_at = state["steps"]
         self._drift = state["drift"]
+
+
+def _standardised(projected: Tensor, quadratic: Tensor) -> Tensor:
+    """z = Δθᵀφ/√(φᵀA⁻¹φ), the noise that a strategy takes."""
+    return projected / quadratic.sqrt().clamp_min(torch.finfo(quadratic.dtype).tiny)

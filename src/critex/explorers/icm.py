@@ -1,11 +1,11 @@
-"""ICM (Pathak et al., 2017): what the own forward model predicts wrongly is new.
+"""ICM (Pathak et al., 2017): the bonus is the prediction error of a learned forward model.
 
 β = ‖F(φ(s), a) − φ(s')‖₂;    L = forward_coef·‖F(φ(s), a) − φ(s')‖₂ − inverse_coef·log p(a | φ(s), φ(s'))
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree
 from critex.errors import require_at_least
+from critex.explorers._encoder import EncoderConfig, StateEncoder
+from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
 from critex.explorers.base import Setting
-from critex.explorers.inverse import InverseDynamics, follow
-from critex.explorers.rival import Rival, RivalConfig, StateEncoder
+from critex.explorers.scaling import ScaledExplorer
 from critex.networks import mlp
 
 
 @dataclass(frozen=True)
-class ICMConfig(RivalConfig):
+class ICMConfig(InverseConfig, EncoderConfig):
     """Options of ICM."""
 
     hidden: int = 256
@@ -29,17 +30,15 @@ class ICMConfig(RivalConfig):
     """Weight of the forward model in the loss."""
     inverse_coef: float = 0.1
     """Weight of the inverse dynamics in the loss."""
-    cross_episode_ends: bool = False
-    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
-    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_inverse()
         require_at_least(self, hidden=1, forward_coef=0, inverse_coef=0)
 
 
-class ICM(Rival):
-    """Owns the encoder φ, the forward model F and the inverse dynamics; φ(s') carries gradient, too."""
+class ICM(ScaledExplorer):
+    """Owns the encoder φ, the forward model F and the inverse dynamics. The loss differentiates through φ(s') as well."""
 
     Config = ICMConfig
 
@@ -50,9 +49,7 @@ class ICM(Rival):
         self.pair = self.encoder.embedding(setting, "state_and_action")  # [φ(s); a]
         width, device = config.width, self.pair.device
         self.forward_model = nn.Sequential(mlp([self.pair.dim(), width]), nn.Linear(width, width)).to(device)
-        self.inverse = InverseDynamics(
-            width, self.pair.action_dim, discrete=self.pair.discrete, hidden=config.hidden
-        ).to(device)
+        self.inverse = InverseDynamics(width, self.pair, config.hidden, config)
 
     def error(self, here: Tensor, action: Tensor, there: Tensor) -> Tensor:
         """‖F(φ(s), a) − φ(s')‖₂ of embeddings [..., width], [...]."""
@@ -66,7 +63,7 @@ class ICM(Rival):
         return super()._bonus_rollout(self.prepare(rollout), phi)
 
     def prepare(self, rollout: Transition) -> Transition:
-        return replace(rollout, next_obs=follow(rollout)) if self.options.cross_episode_ends else rollout
+        return paired(rollout, self.options)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         here, there = self.encoder(batch.obs), self.encoder(batch.next_obs)
@@ -77,5 +74,5 @@ class ICM(Rival):
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
         if next_obs is None:
-            raise ValueError("the error of a prediction needs next_obs")
-        return self._as_of_now(self.error(self.encoder(obs), action, self.encoder(next_obs)))
+            raise ValueError("the prediction error needs next_obs")
+        return self._scale_only(self.error(self.encoder(obs), action, self.encoder(next_obs)))

@@ -1,4 +1,4 @@
-"""No bonus: the algorithm as it is."""
+"""No bonus: the algorithm on its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class NoExplorer(Explorer):
 
     def __init__(self, config: object, setting: Setting) -> None:
         super().__init__()
-        self._num_actions = setting.embedding.action_dim
-        self._discrete = setting.embedding.discrete
+        self._embedding = setting.embedding
 
     def bonus(self, step: Transition) -> Tensor:
         return step.bonus
@@ -27,9 +26,10 @@ class NoExplorer(Explorer):
         return rollout.bonus
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        zeros = torch.zeros(action.shape if self._discrete else action.shape[:-1], device=action.device)
+        batch = action.shape if self._embedding.discrete else action.shape[:-1]
+        zeros = torch.zeros(batch, device=action.device)
         return zeros, zeros
 
     def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        zeros = torch.zeros(self._num_actions)  # broadcasts over the batch
+        zeros = torch.zeros(self._embedding.action_dim)  # broadcasts over the batch
         return zeros, zeros

@@ -1,4 +1,4 @@
-"""RIDE (Raileanu & Rocktäschel, 2020): what changes the state, and leads where this episode has not been.
+"""RIDE (Raileanu & Rocktäschel, 2020): the bonus is how much a step changes the state, less for repeated visits.
 
 β = ‖φ(s') − φ(s)‖₂ / √N_ep(s'), φ trained as in ICM
 """
@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from critex.data import Transition
+from critex.data.tree import Tree
+from critex.errors import UserError
+from critex.explorers._visit_counts import EpisodicCountConfig, VisitCounts
 from critex.explorers.base import Setting
 from critex.explorers.icm import ICM, ICMConfig
-from critex.explorers.tally import Key, Tally
 
 
 @dataclass(frozen=True)
-class RIDEConfig(ICMConfig):
+class RIDEConfig(EpisodicCountConfig, ICMConfig):
     """Options of RIDE."""
-
-    key: Key = "auto"
-    """When two states of an episode are the same: position (where the env gives one), image, or obs, the whole
-    observation as the agent sees it. auto: position where there is one, else obs."""
 
 
 class RIDE(ICM):
@@ -32,8 +30,11 @@ class RIDE(ICM):
 
     def __init__(self, config: RIDEConfig, setting: Setting) -> None:
         super().__init__(config, setting)
-        self.tally = Tally(config.key, setting, episodic=True)
+        self.tally = VisitCounts(config.key, setting, episodic=True, count_start=config.count_start)
 
     def raw(self, steps: Transition) -> Tensor:
         impact: Tensor = (self.encoder(steps.next_obs) - self.encoder(steps.obs)).norm(dim=-1)
         return impact * self.tally.visit(steps).rsqrt()
+
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        raise UserError("ride cannot measure a bonus later: it depends on the counts of its episode")

@@ -1,6 +1,6 @@
-"""RND (Burda et al., 2019): what a network has not yet learned to predict of a random one is new.
+"""RND (Burda et al., 2019): the bonus is the error of a network that learns to predict a fixed random one.
 
-β = ‖p(s') − t(s')‖₂, t fixed and random, p trained to minimise the mean of the same
+β = ‖p(s') − t(s')‖₂, t fixed and random;    L = mean of ‖p(s') − t(s')‖₂
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import Tree
+from critex.explorers._encoder import EncoderConfig, StateEncoder, frozen
 from critex.explorers.base import Setting
-from critex.explorers.rival import Rival, RivalConfig, StateEncoder, frozen
+from critex.explorers.scaling import ScaledExplorer
 
 
 class Novelty(nn.Module):
-    """n(x) = ‖p(x) − t(x)‖₂, [...], of a predictor p and a target t that stays as it is."""
+    """n(x) = ‖p(x) − t(x)‖₂, [...], of a predictor p and a frozen target t."""
 
     def __init__(self, predictor: nn.Module, target: nn.Module) -> None:
         super().__init__()
@@ -26,12 +27,12 @@ class Novelty(nn.Module):
         return distance
 
 
-class RND(Rival):
-    """β = n(s'), the loss is the mean of n(s'); p and t are of one shape, an encoder and a linear layer."""
+class RND(ScaledExplorer):
+    """β = n(s'), L = mean of n(s'); p and t are each an encoder and a linear layer."""
 
-    Config = RivalConfig
+    Config = EncoderConfig
 
-    def __init__(self, config: RivalConfig, setting: Setting) -> None:
+    def __init__(self, config: EncoderConfig, setting: Setting) -> None:
         super().__init__(config)
         device = setting.embedding.device
         predictor, target = (
@@ -51,4 +52,4 @@ class RND(Rival):
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
         if next_obs is None:
             raise ValueError("the novelty of s' needs next_obs")
-        return self._as_of_now(self.novelty(next_obs))
+        return self._scale_only(self.novelty(next_obs))

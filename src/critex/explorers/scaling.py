@@ -1,4 +1,4 @@
-"""Bonuses brought to a common scale, the same way in every explorer."""
+"""Scaling of bonuses, the same in every explorer that scales."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from critex.bonus import BatchMomentScaler, NoScaler, WelfordScaler
+from critex.data import Transition
 from critex.errors import UserError, require_at_least, unknown
 from critex.explorers.base import Explorer
 
@@ -35,8 +36,12 @@ class ScalingConfig:
             raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
 
 
-class Scaled(Explorer):
-    """An explorer whose raw bonus goes through a scaler: at collection, or in the learner (batch)."""
+class ScaledExplorer(Explorer):
+    """An explorer that computes a raw bonus and leaves the scaling to its options.
+
+    A subclass defines `raw`, which takes one step [N] and a rollout [T, N] alike, so that a rollout is a single pass
+    through its networks.
+    """
 
     def __init__(self, config: ScalingConfig) -> None:
         super().__init__()
@@ -50,12 +55,22 @@ class Scaled(Explorer):
             case "none":
                 self.scaler = NoScaler()
 
-    def _take_in(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """(raw, scaled); the scaler has seen it."""
+    def raw(self, steps: Transition) -> Tensor:
+        """The unscaled bonus of transitions in time order, [N] or [T, N]; advances the explorer's memory, if any."""
+        raise NotImplementedError(f"{type(self).__name__} must define raw(steps)")
+
+    def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
+        return self._scale_and_update(self.raw(step))
+
+    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._scale_and_update(self.raw(rollout))
+
+    def _scale_and_update(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """(raw, scaled); the running moments include this bonus."""
         return raw, raw if self._in_learner else self.scaler(raw)
 
-    def _as_of_now(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """(raw, scaled); the scaler stays as it is."""
+    def _scale_only(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """(raw, scaled); the running moments do not change."""
         return raw, raw if self._in_learner else self.scaler.scale(raw)
 
     def scale(self, bonus: Tensor) -> Tensor:

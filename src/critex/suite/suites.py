@@ -1,30 +1,24 @@
-"""The suites: which runs make each table. Constants only; `critex suite show NAME` prints them as commands."""
+"""The suites: the runs behind each table, as constants. `critex suite show NAME` prints them as commands."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import product
 
-from critex.algorithms import ALGORITHMS
-from critex.errors import unknown
+from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS
 from critex.suite.suite import Method, Suite, Task
 
 MUJOCO = tuple(f"{name}-v4" for name in ("Swimmer", "Hopper", "Walker2d", "Ant", "HalfCheetah", "Humanoid"))
 SEEDS = (1, 2, 3, 4, 5)
 
-# DeepSea-N: (N, hidden units). A linear bandit tells apart at most d features, so φ needs more dimensions than there
-# are cells to reach, N(N + 1)/2 of them.
-SEAS = ((6, 128), (8, 128), (10, 128), (12, 256), (14, 256), (16, 512), (20, 512), (24, 512))
-GREEDY = "--epsilon-start 0 --epsilon-end 0"
-UCB = (
-    "--bonus-in value --alpha 0.05 --bonus.embedding block --bonus.phi-norm 10 --bonus.scaling none "
-    f"--bonus.rebuild-every {{period}} {GREEDY}"
-)
+SEAS = (6, 8, 10, 12, 14, 16, 20, 24)
 
 MULTI_ROOM, DOOR_KEY, KEY_CORRIDOR = (
     *("MiniGrid-MultiRoom-N4-S5-v1", "MiniGrid-DoorKey-8x8-v0", "MiniGrid-KeyCorridorS3R3-v0"),
 )
-# One thing changed at a time; the preset scales the bonus, squares it and forgets with each episode.
+# One change at a time. The preset has a scaled, squared bonus and an episodic memory.
 CAE_VARIANTS = {
     "root": "--bonus.strategy ucb",
     "thompson": "--bonus.strategy thompson",
@@ -32,7 +26,7 @@ CAE_VARIANTS = {
     "lifelong": "--bonus.scope lifelong",
 }
 
-# The smallest run that still trains, for each algorithm.
+# The smallest run that still trains, for each algorithm of ours.
 SMOKE = {
     "dqn": "--learning-starts 100",
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
@@ -40,7 +34,18 @@ SMOKE = {
     "sac": "--learning-starts 200",
     "td3": "--learning-starts 200",
 }
-DISCRETE = ("dqn", "impala")
+
+
+def _smoke_envs() -> dict[str, str]:
+    """Where the smoke test trains each algorithm; one of another package on its own default environment."""
+    envs = {name: "CartPole-v1" if name in ("dqn", "impala") else "Pendulum-v1" for name in ALGORITHMS.own}
+    for name in ALGORITHMS.added():
+        with suppress(UserError):  # a package that cannot be loaded does not take the suites with it
+            envs[name] = algorithm_module(name).Config.env
+    return envs
+
+
+SMOKE_ENVS = _smoke_envs()
 
 _SUITES = (
     Suite(
@@ -92,20 +97,16 @@ _SUITES = (
     Suite(
         "deepsea",
         "How deep a sea DQN crosses, with ε-greedy, with CAE, and with counts as the oracle",
-        tasks=tuple(
-            Task(f"DeepSea-{n}-v0", 2000 * n, f"--hidden {width}", period=20 * n) for n, width in SEAS
-        ),
+        tasks=tuple(Task(f"DeepSea-{n}-v0", 2000 * n) for n in SEAS),
         methods=(
-            Method("dqn", flags="--epsilon-start 1 --epsilon-end 0.01 --epsilon-fraction 0.1"),
-            Method("dqn", "cae", flags=UCB),
-            Method("dqn", "cae", "thompson", f"{UCB} --bonus.strategy thompson"),
-            Method("dqn", "counts", flags=f"--bonus-in value --alpha 0.2 --bonus.of state_action {GREEDY}"),
+            Method("dqn"),
+            Method("dqn", "cae"),
+            Method("dqn", "cae", "thompson", "--bonus.strategy thompson"),
+            Method("dqn", "counts"),
         ),
         seeds=SEEDS,
-        flags=(
-            "--learning-rate 1e-3 --batch-size 64 --buffer-size 100000 --learning-starts 64 --train-every 1 "
-            "--target-every 20 --eval-every {period} --eval-episodes 1 --stop-return 0.9"
-        ),
+        preset="deepsea",
+        flags="--stop-return 0.9",
         score="evaluations",
     ),
     Suite(
@@ -123,10 +124,10 @@ _SUITES = (
     Suite(
         "smoke",
         "Every algorithm with every explorer, for a moment: does it all work here?",
-        tasks=(Task("CartPole-v1", 600), Task("Pendulum-v1", 600)),
+        tasks=tuple(Task(env, 600) for env in sorted({"CartPole-v1", "Pendulum-v1", *SMOKE_ENVS.values()})),
         methods=tuple(
-            Method(a, e, flags=SMOKE.get(a, ""), tasks=("CartPole-v1" if a in DISCRETE else "Pendulum-v1",))
-            for a, e in product(ALGORITHMS, EXPLORERS)
+            Method(a, e, flags=SMOKE.get(a, ""), tasks=(SMOKE_ENVS[a],))
+            for a, e in product(SMOKE_ENVS, EXPLORERS)
         ),
         seeds=(1,),
         flags="--log-every 100",

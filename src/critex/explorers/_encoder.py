@@ -1,4 +1,4 @@
-"""What the methods share that bring networks of their own: an encoder of states, and one pass for a whole rollout."""
+"""The state encoder of the explorers that bring networks of their own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from critex.data import Transition
 from critex.data.tree import Tree
 from critex.embedding import Embedding, Form
 from critex.errors import require_at_least
 from critex.explorers.base import Setting
-from critex.explorers.scaling import Scaled, ScalingConfig
+from critex.explorers.scaling import ScalingConfig
 from critex.networks import encoder, is_flat, mlp
 
 
 @dataclass(frozen=True)
-class RivalConfig(ScalingConfig):
+class EncoderConfig(ScalingConfig):
     """Options of an explorer with networks of its own."""
 
     width: int = 128
@@ -28,16 +27,16 @@ class RivalConfig(ScalingConfig):
 
 
 class StateEncoder(nn.Module):
-    """φ(s) of any observation, [..., width]: images and dicts through their encoder, then ReLU layers; one for
-    images and dicts, two for vectors."""
+    """φ(s) [..., width] of any observation.
+
+    Images and dicts pass through the encoder of their space and one ReLU layer, vectors through two ReLU layers.
+    """
 
     def __init__(self, setting: Setting, width: int) -> None:
         super().__init__()
         space = setting.observation_space
         if space is None:
-            raise ValueError(
-                "an explorer with an encoder of its own needs the observation space in its setting"
-            )
+            raise ValueError("an explorer with its own encoder needs observation_space in its Setting")
         self.encode, self.dim = encoder(space), width
         self.layers = mlp([self.encode.dim, *[width] * (2 if is_flat(space) else 1)])
         self.to(setting.embedding.device)
@@ -47,26 +46,12 @@ class StateEncoder(nn.Module):
         return phi
 
     def embedding(self, setting: Setting, form: Form) -> Embedding:
-        """This encoder in the place of the critic: an embedding of transitions to which the agent is unknown."""
+        """An embedding of transitions that uses this encoder in place of the critic."""
         return replace(
             setting.embedding, critic=self.forward, critic_dim=self.dim, takes_action=False, form=form
         )
 
 
 def frozen(module: nn.Module) -> nn.Module:
-    """The module as it is now, for good: random features."""
+    """The module with its parameters frozen: random features."""
     return module.requires_grad_(False)
-
-
-class Rival(Scaled):
-    """A bonus whose `raw` takes [N] and [T, N] alike, so that a rollout is one pass of its networks."""
-
-    def raw(self, steps: Transition) -> Tensor:
-        """The unscaled bonus of transitions in time order, [N] or [T, N]; advances counts, where it has them."""
-        raise AssertionError(f"{type(self).__name__} does not say how it computes a bonus")
-
-    def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
-        return self._take_in(self.raw(step))
-
-    def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self._take_in(self.raw(rollout))

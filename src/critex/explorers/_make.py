@@ -1,76 +1,53 @@
-"""From the name of a method to its explorer, and which options do not go together."""
+"""From the name of a method to its explorer, and which options exclude each other."""
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
 
-from critex.errors import UserError, unknown
+from critex.errors import UserError
 from critex.explorers.base import Explorer, Setting
-from critex.explorers.cae import CAE
-from critex.explorers.cae_plus import CAEPlus
-from critex.explorers.combination import CombinationConfig, combination
-from critex.explorers.counts import Counts
-from critex.explorers.e3b import E3B
-from critex.explorers.icm import ICM
 from critex.explorers.mixing import ExplorationConfig
-from critex.explorers.none import NoExplorer
-from critex.explorers.noveld import NovelD
-from critex.explorers.presets import ALGORITHM_PRESETS, RIVALS, preset_options
-from critex.explorers.ride import RIDE
-from critex.explorers.rnd import RND
+from critex.registry import Registry
 
-EXPLORERS: dict[str, type[Any]] = {
-    "none": NoExplorer,
-    "cae": CAE,
-    "cae_plus": CAEPlus,
-    "e3b": E3B,
-    "rnd": RND,
-    "icm": ICM,
-    "ride": RIDE,
-    "noveld": NovelD,
-    "counts": Counts,
-}
+EXPLORERS = Registry(
+    "explorer",
+    {
+        "none": "critex.explorers.none:NoExplorer",
+        "cae": "critex.explorers.cae:CAEExplorer",
+        "cae_plus": "critex.explorers.cae_plus:CAEPlusExplorer",
+        "e3b": "critex.explorers.e3b:E3B",
+        "rnd": "critex.explorers.rnd:RND",
+        "icm": "critex.explorers.icm:ICM",
+        "ride": "critex.explorers.ride:RIDE",
+        "noveld": "critex.explorers.noveld:NovelD",
+        "counts": "critex.explorers.counts:Counts",
+    },
+)
 
 
 @cache
 def explorer_class(name: str) -> type[Any]:
     """The explorer of that name, or the product or sum of two, as in `e3b*noveld`; its options are its `Config`."""
-    if parts := _parts(name):
+    if parts := split_combination(name):
+        from critex.explorers.combination import combination
+
         symbol, first, second = parts
         return combination(symbol, explorer_class(first), explorer_class(second))
-    if name not in EXPLORERS:
-        raise unknown("explorer", name, EXPLORERS)
-    return EXPLORERS[name]
+    found: type[Any] = EXPLORERS.get_or_error(name)
+    if not (isinstance(found, type) and issubclass(found, Explorer) and is_dataclass(found.Config)):
+        raise UserError(f"explorer {name!r} is not a critex.explorers.Explorer with a dataclass Config")
+    return found
 
 
-def _parts(name: str) -> tuple[str, str, str] | None:
-    """(+ or *, first, second) of a combination; * binds closer."""
+def split_combination(name: str) -> tuple[str, str, str] | None:
+    """(+ or *, first, second) of a combination, or None; * binds closer."""
     for symbol in "+*":
         first, found, second = name.partition(symbol)
         if found:
             return symbol, first, second
     return None
-
-
-def explorer_preset(name: str, preset: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the explorer, options of the algorithm) that a preset sets for the explorer of that name.
-
-    Where the parts of a combination would be scaled in the learner, the whole is, and they are not.
-    """
-    options: dict[str, Any] = {}
-    if not (parts := _parts(name)):
-        options = preset_options(explorer_class(name).Config, preset, name)
-        alpha = RIVALS.get(name, {}).get("alpha")
-    else:
-        alpha = 1.0 if parts[0] == "*" else None
-        for which, part in zip(("first", "second"), parts[1:], strict=True):
-            about, _ = explorer_preset(part, preset)
-            if about.get("scaling") == "batch":
-                options |= {"scaling": "batch", "count_rows": about["count_rows"]}
-                about["scaling"] = "none"
-            options[which] = explorer_class(part).Config(**about)
-    return options, ALGORITHM_PRESETS[preset] | ({} if alpha is None else {"alpha": alpha})
 
 
 def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = False) -> Explorer:
@@ -81,23 +58,23 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
         raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
     _check_value_bonus(cfg, setting, options)
     explorer: Explorer = cls(options, setting)
-    again = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
+    measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
             f"explorer {cfg.explorer} cannot compare actions with these options; use bonus_in=reward"
         )
-    if again and explorer.episodic:
+    if measured_later and explorer.episodic:
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
-        raise UserError(f"{again} needs a memory that outlives the episode; {hint}")
-    for part in _with_parts(options):
+        raise UserError(f"{measured_later} needs a memory that outlives the episode; {hint}")
+    for part in _flattened(options):
         if cfg.recompute and getattr(part, "zero_first", False):
             raise UserError("recompute cannot tell which step begins an episode; use --bonus.no-zero-first")
-        _check_place(part, rollouts)
+        _check_learner(part, rollouts)
     return explorer
 
 
 def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -> None:
-    """Refuse options about the place of the bonus that contradict each other."""
+    """Refuse options on where the bonus goes that contradict each other."""
     if cfg.bonus_in == "value" and not setting.embedding.discrete:
         raise UserError(
             "bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward"
@@ -114,7 +91,7 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
         )
 
 
-def _check_place(options: Any, rollouts: bool) -> None:
+def _check_learner(options: Any, rollouts: bool) -> None:
     """Refuse options that this kind of algorithm cannot follow."""
     if not rollouts and getattr(options, "scaling", None) == "batch":
         raise UserError(
@@ -122,7 +99,7 @@ def _check_place(options: Any, rollouts: bool) -> None:
         )
     if not rollouts and getattr(options, "cross_episode_ends", False):
         raise UserError(
-            "cross_episode_ends needs an algorithm that learns from rollouts; it has no meaning in replay"
+            "cross_episode_ends needs an algorithm that learns from rollouts; a replay buffer stores s' itself"
         )
     if rollouts and getattr(options, "rebuild_every", False):
         raise UserError(
@@ -130,8 +107,7 @@ def _check_place(options: Any, rollouts: bool) -> None:
         )
 
 
-def _with_parts(options: Any) -> list[Any]:
-    """The options and, of a combination, those of its parts."""
-    if not isinstance(options, CombinationConfig):
-        return [options]
-    return [options, *(inner for part in options.parts() for inner in _with_parts(part))]
+def _flattened(options: Any) -> list[Any]:
+    """The options and, for a combination, those of its parts."""
+    parts = [getattr(options, name) for name in ("first", "second") if hasattr(options, name)]
+    return [options, *(inner for part in parts for inner in _flattened(part))]

@@ -1,7 +1,8 @@
-"""How often each state was visited, N(s): per env and cleared with its episode, or once for good."""
+"""How often each state was visited, N(s): within the episode of each env, or over the whole run."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -23,24 +24,44 @@ Keys = NDArray[np.int64]
 GOLDEN = np.int64(-7046029254386353131)  # 2⁶⁴ over the golden ratio: keeps (s, 0), (s, 1), … apart
 
 
-class Tally(nn.Module):
-    """N of states, or of states with actions, that have the same key; the current visit is counted.
+@dataclass(frozen=True)
+class EpisodicCountConfig:
+    """Which states of an episode count as the same one."""
+
+    key: Key = "auto"
+    """Two states of an episode are the same if they agree in: position (where the env gives one), image (the images
+    of the observation), or obs (the whole observation as the agent sees it). auto: position where there is one,
+    else obs."""
+    count_start: bool = True
+    """Count the first state of an episode as visited. The authors' codes do not."""
+
+
+class VisitCounts(nn.Module):
+    """N of states, or of state-action pairs, with the same key; the current visit is included.
 
     - position: info["position"] of s', where the env gives one;
     - image: the images of the observation;
-    - obs: the whole observation, as the agent sees it;
+    - obs: the whole observation as the agent sees it;
     - auto: position where the env gives one, else obs.
 
-    The first state of an episode is visited, too. Rows count in time order, at one time in env order; an episodic
-    tally has a table per env, a lifelong one is shared. Keys are 64-bit hashes.
+    `count_start` counts the first state of an episode as well. Rows count in time order, and in env order within a
+    vector step. Episodic counts have one table per env; a lifelong table is shared. Keys are 64-bit hashes.
     """
 
-    def __init__(self, key: Key, setting: Setting, *, episodic: bool, of: Of = "next_state") -> None:
+    def __init__(
+        self,
+        key: Key,
+        setting: Setting,
+        *,
+        episodic: bool,
+        of: Of = "next_state",
+        count_start: bool = True,
+    ) -> None:
         super().__init__()
         if setting.observation_space is None:
-            raise ValueError("counting states needs the observation space in the setting")
+            raise ValueError("counting states needs observation_space in the Setting")
         self.space, self.num_actions = setting.observation_space, setting.embedding.action_dim
-        self.key, self.of, self.episodic = key, of, episodic
+        self.key, self.of, self.episodic, self.count_start = key, of, episodic, count_start
         self.tables: list[dict[int, int]] = [{} for _ in range(setting.num_envs if episodic else 1)]
         if key == "image" and not _parts(self.space, self.space, images=True):
             raise UserError("key=image needs an image in the observation; use key=obs or key=position")
@@ -53,7 +74,7 @@ class Tally(nn.Module):
                 self.key = "obs"
 
     def visit(self, steps: Transition) -> Tensor:
-        """N of transitions [N] or [T, N] with this visit; they are in the tables now."""
+        """Count transitions [N] or [T, N]; returns N for each, this visit included."""
         shape = steps.reward.shape
         if self.episodic and shape[-1] != len(self.tables):
             raise ValueError(f"{shape[-1]} rows for {len(self.tables)} envs")
@@ -72,16 +93,16 @@ class Tally(nn.Module):
         return torch.tensor(counts, device=steps.reward.device).view(shape)
 
     def count(self, keys: Keys) -> Tensor:
-        """N of keys [...] so far; nothing changes."""
+        """N of keys [...] so far, without counting anything."""
         (table,) = self.tables
         return torch.tensor([table.get(key, 0) for key in keys.ravel().tolist()]).view(keys.shape)
 
     def keys(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Keys:
-        """The keys of transitions [...], where no position is needed."""
+        """The keys of transitions [...] for every key but position."""
         if self.of == "state_action":
             return _with_action(self._hash(obs), action.numpy(force=True))
         if self.key in ("auto", "position"):
-            raise UserError("positions are not in a replay, so they cannot be counted again; use key=obs")
+            raise UserError("a replay buffer stores no positions; use key=obs")
         if next_obs is None:
             raise ValueError("counts of s' need next_obs")
         return self._hash(next_obs)
@@ -103,10 +124,10 @@ class Tally(nn.Module):
         return self.keys(steps.obs, steps.action, steps.next_obs)
 
     def _first_keys(self, steps: Transition) -> Keys:
-        """The keys of s where an episode starts; none where actions count, or s has no known position."""
+        """The keys of the first states s₀; empty if pairs (s, a) are counted, or the position of s₀ is unknown."""
         starts, place = steps.episode_start, steps.info.get("start_position")
         unknown = self.key == "position" and place is None
-        if self.of == "state_action" or unknown or not starts.any():
+        if self.of == "state_action" or not self.count_start or unknown or not starts.any():
             return np.empty(0, np.int64)
         if self.key == "position" and place is not None:
             return hashes((place[starts], 1))
@@ -128,7 +149,7 @@ class Tally(nn.Module):
 
 
 def hashes(*parts: tuple[Tensor, int]) -> Keys:
-    """A 64-bit hash of every row, [...]; a part of the rows is a tensor [..., *shape] and the length of its shape."""
+    """A 64-bit hash of every row, [...]; a part is a tensor [..., *shape] with the length of its shape."""
     first, ndim = parts[0]
     batch = first.shape[: first.ndim - ndim]
     rows = np.concatenate([_bytes(part, batch.numel()) for part, _ in parts], axis=1)
@@ -143,7 +164,7 @@ def _bytes(part: Tensor, rows: int) -> NDArray[np.uint8]:
 
 
 def _parts(space: gym.Space[Any], obs: Any, *, images: bool) -> list[tuple[Any, int]]:
-    """The leaves of an observation, or its images alone, each with the number of its own dimensions."""
+    """The leaves of an observation, or only its images, each with its number of dimensions."""
     if isinstance(space, gym.spaces.Dict):
         return [part for key, child in space.items() for part in _parts(child, obs[key], images=images)]
     return [(obs, len(space.shape or ()))] if is_image(space) or not images else []

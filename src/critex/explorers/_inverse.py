@@ -1,0 +1,92 @@
+"""The inverse-dynamics network: which action led from s to s'? CAE+, E3B, ICM and RIDE learn from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.data.tree import tree_map
+from critex.embedding import Embedding
+from critex.errors import require_at_least, unknown
+
+
+@dataclass(frozen=True)
+class InverseConfig:
+    """Options of the inverse dynamics."""
+
+    cross_episode_ends: bool = False
+    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
+    algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
+    inverse_action: Literal["executed", "sampled"] = "executed"
+    """Continuous actions: predict the action that the environment executed, clipped to its range, or the one that
+    the policy sampled. They differ for PPO only."""
+    min_std: float = 0.1
+    """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
+
+    def check_inverse(self) -> None:
+        """Refuse values that make no sense."""
+        require_at_least(self, min_std=0)
+        if self.inverse_action not in ("executed", "sampled"):
+            raise unknown("inverse_action", self.inverse_action, ("executed", "sampled"))
+
+
+def orthogonal(layer: nn.Linear, gain: float = math.sqrt(2)) -> nn.Linear:
+    """The layer with orthogonal weights of this gain and zero bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class InverseDynamics(nn.Module):
+    """p(a | s, s') = f̄(e, e') of two state embeddings [..., width], trained by −log p(a).
+
+    Discrete actions: softmax over `action_dim` actions. Continuous ones: N(μ(e, e'), diag σ²) with a learned σ.
+    Without a lower bound on σ, actions that are easy to predict would let −log p fall, and its gradient grow, for ever.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, width: int, embedding: Embedding, hidden: int, options: InverseConfig) -> None:
+        super().__init__()
+        self.discrete = embedding.discrete
+        self.body = orthogonal(nn.Linear(2 * width, hidden))
+        self.head = orthogonal(nn.Linear(hidden, embedding.action_dim), gain=1.0)
+        if not self.discrete:
+            self.log_std = nn.Parameter(torch.zeros(embedding.action_dim))
+            low, high = embedding.action_bounds()  # [a] each, infinite where there is no bound
+            half = torch.where((high - low).isfinite(), (high - low) / 2, 1.0)
+            self.register_buffer("_min_log_std", (options.min_std * half).log(), persistent=False)
+            if options.inverse_action == "sampled":
+                low, high = torch.full_like(low, -torch.inf), torch.full_like(high, torch.inf)
+            self.register_buffer("low", low, persistent=False)
+            self.register_buffer("high", high, persistent=False)
+        self.to(embedding.device)
+
+    def forward(self, embedding: Tensor, next_embedding: Tensor, action: Tensor) -> Tensor:
+        """−log p(action), [...]."""
+        out: Tensor = self.head(F.relu(self.body(torch.cat([embedding, next_embedding], dim=-1))))
+        if self.discrete:
+            return -out.log_softmax(-1).gather(-1, action.long().reshape(*out.shape[:-1], 1)).squeeze(-1)
+        with torch.no_grad():  # projected, so that σ can still rise from the bound
+            torch.maximum(self.log_std, self._min_log_std, out=self.log_std.data)
+        executed = action.reshape(out.shape).clamp(self.low, self.high)
+        squares = ((executed - out) / self.log_std.exp()).square()
+        return (0.5 * squares + self.log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def paired(rollout: Transition, options: InverseConfig) -> Transition:
+    """A rollout [T, N] with the next observations that the inverse dynamics learns from.
+
+    With `cross_episode_ends` that is the following observation of the rollout, even where an episode ended in between.
+    """
+    if not options.cross_episode_ends:
+        return rollout
+    following = tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)
+    return replace(rollout, next_obs=following)

@@ -1,0 +1,124 @@
+"""The sources as data: the paper's coefficients, the released code's, and names that exist."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.envs import make
+from critex.errors import UserError
+from critex.explorers import EXPLORERS
+from critex.presets import default_config, families, presets
+
+TASKS = ("Swimmer", "Ant", "Walker2d", "Hopper", "HalfCheetah", "Humanoid")
+ALPHA = {  # the table of the paper's appendix, row by row
+    "sac": (0.2, 0.7, 1.0, 0.4, 0.4, 4.0),
+    "ppo": (0.1, 0.2, 0.13, 0.14, 0.5, 0.1),
+    "td3": (0.1, 0.3, 0.8, 0.3, 3.7, 6.0),
+    "dsac": (0.1, 1.0, 3.0, 2.0, 3.0, 4.5),
+}
+HORN = "MiniHack-Freeze-Horn-Restricted-v0"
+
+
+def paper(algorithm: str, env: str, explorer: str = "cae") -> Any:
+    return default_config(algorithm, explorer, "paper", env)
+
+
+@pytest.mark.parametrize("version", ["v4", "v5"])
+@pytest.mark.parametrize("algorithm", ALPHA)
+@pytest.mark.parametrize("explorer", ["cae", "cae_plus"])
+def test_alpha_of_the_paper(algorithm: str, version: str, explorer: str) -> None:
+    got = [paper(algorithm, f"{task}-{version}", explorer).alpha for task in TASKS]
+    assert got == list(ALPHA[algorithm])
+
+
+def test_steps_of_the_paper() -> None:
+    assert paper("sac", "Hopper-v4").steps == 1_000_000
+    assert paper("ppo", "Humanoid-v5").steps == 4_000_000
+    for env, updates in (("Ant-v5", 1_000_000), ("Humanoid-v4", 2_000_000)):
+        cfg = paper("dsac", env)
+        assert (cfg.steps - cfg.learning_starts) / cfg.steps_per_update == updates
+
+
+def test_ant_has_111_dimensions_for_dsac_alone() -> None:
+    pytest.importorskip("mujoco")
+    assert make(paper("dsac", "Ant-v4").env).observation_space.shape == (111,)
+    assert paper("sac", "Ant-v4").env == "Ant-v4"
+    assert paper("dsac", "Ant-v5").env == "Ant-v5"  # has the contact forces by default
+    assert paper("dsac", "Ant-v4?use_contact_forces=false").env == "Ant-v4?use_contact_forces=false"
+
+
+@pytest.mark.parametrize("env", ["Reacher-v4", "Hopper-v3"])
+def test_a_task_the_paper_does_not_have(env: str) -> None:
+    with pytest.raises(UserError, match=f"no α for {env}.*Swimmer-v4.*Humanoid-v5"):
+        paper("td3", env)
+
+
+def test_elsewhere_the_paper_prints_no_alpha() -> None:
+    assert paper("dqn", "CartPole-v1").alpha == algorithm_module("dqn").Config.alpha
+    assert paper("ppo", "Hopper-v4", "counts").alpha == algorithm_module("ppo").Config.alpha  # tuned for CAE
+
+
+# --- MiniHack ---
+
+PAPER = {
+    "strategy": "ucb", "scope": "lifelong", "zero_first": False, "scaling": "welford", "count_rows": False,
+    "bias_in_bonus": True, "cross_episode_ends": False,
+}  # fmt: skip
+OFFICIAL = {
+    "strategy": "ucb_squared", "scope": "episodic", "zero_first": True, "scaling": "batch", "count_rows": True,
+    "bias_in_bonus": False, "cross_episode_ends": True,
+}  # fmt: skip
+SAME = {"ridge": 0.1, "u_dim": 256, "hidden": 256, "loss_coef": 1.0}
+
+
+def said(explorer: str, preset: str) -> tuple[float, float | None, Any]:
+    cfg = default_config("ppo", explorer, preset, HORN)
+    return cfg.alpha, cfg.reward_clip, cfg.bonus
+
+
+@pytest.mark.parametrize("explorer", ["cae", "cae_plus"])
+def test_paper_and_official_on_minihack_differ_where_paper_and_code_do(explorer: str) -> None:
+    for preset, options, alpha, clip in (
+        ("paper", PAPER, 1.0, None),
+        ("official", OFFICIAL, 1.0, 1.0),
+        ("official_root", OFFICIAL | {"strategy": "ucb"}, 0.3, 1.0),
+    ):
+        got_alpha, got_clip, bonus = said(explorer, preset)
+        wanted = {k: v for k, v in (options | SAME).items() if hasattr(bonus, k)}
+        assert (got_alpha, got_clip) == (alpha, clip)
+        assert {name: getattr(bonus, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("env", [HORN, "MiniGrid-DoorKey-8x8-v0", "CartPole-v1"])
+def test_cae_and_e3b_of_the_released_code_have_the_same_alpha_and_scaling(env: str) -> None:
+    cae, plus, e3b = (default_config("ppo", e, "official", env) for e in ("cae", "cae_plus", "e3b"))
+    assert cae.alpha == plus.alpha == e3b.alpha == 1.0
+    for cfg in (cae, plus, e3b):
+        assert (cfg.bonus.scaling, cfg.bonus.count_rows, cfg.bonus.scope) == ("batch", True, "episodic")
+
+
+@pytest.mark.parametrize(
+    "alpha", [("rnd", 0.001), ("icm", 0.1), ("ride", 0.1), ("noveld", 1.0), ("e3b", 1.0)]
+)
+def test_alpha_of_the_rivals(alpha: tuple[str, float]) -> None:
+    assert said(alpha[0], "official")[0] == said(alpha[0], "paper")[0] == alpha[1]
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize("source", [*families(), *presets()])
+def test_every_name_in_a_source_exists(source: str) -> None:
+    """Whatever a source names is an algorithm, an explorer, an option; the configs refuse what is not."""
+    table = tomllib.loads((files("critex.presets") / f"{source}.toml").read_text("utf-8"))
+    known = {"product", "sum", "any", *EXPLORERS}
+    for section in (table, *table.get("section", ())):
+        for names, entry in section.get("algorithm", {}).items():
+            assert set(names.split()) <= {"any", "impala", *ALGORITHMS}
+            assert {name for key in entry.get("explorer", {}) for name in key.split()} <= known
+        assert {name for key in section.get("explorer", {}) for name in key.split()} <= known
