@@ -14,9 +14,11 @@ import pytest
 from rich.console import Console
 
 from critex.errors import UserError
-from critex.report import final_scores, score_table, write_report
-from critex.report.stats import Summary
-from critex.report.words import interval, spread, text
+from critex.report import write_report
+from critex.results import final_scores
+from critex.results.formatting import interval, spread, text
+from critex.results.stats import Summary
+from critex.tables.scores import score_table
 
 from .conftest import MakeRun, Options
 
