@@ -11,7 +11,7 @@ from rich.console import Console
 
 from critex.suite import Job
 from critex.suite import display as module
-from critex.suite.display import Board, Lines, display, seconds_left
+from critex.suite.display import Board, LogLines, display, seconds_left
 from critex.suite.jobs import Progress
 
 
@@ -75,7 +75,7 @@ def test_lines_for_a_log_file(
     at(before, 100, 100.0)
     (before.out / "card.json").touch()
     with display("mine", [first, second, before], 2) as show:
-        assert isinstance(show, Lines)
+        assert isinstance(show, LogLines)
         rest = {before: "finished"}
         show({first: "runs", second: "runs", **rest})
         show({first: "finished", second: "runs", **rest})
@@ -83,7 +83,7 @@ def test_lines_for_a_log_file(
         show({first: "finished", second: "runs", **rest})
         show({first: "finished", second: "failed", **rest})
     assert capsys.readouterr().out.splitlines() == [
-        "mine: 1 of 3 were finished before",
+        "mine: 1 of 3 were already finished",
         "mine: a finished (2 of 3)",
         "mine: 2 of 3 finished, 1 run · ETA 1:10 · b 30%",
         "mine: b failed (3 of 3)",

@@ -70,7 +70,7 @@ def test_without_any_run() -> None:
 
 def test_budget_and_unfinished_runs_are_said_in_every_format() -> None:
     assert notes(GRID) == [
-        "Budget 0.1: our runs have 0.1 × the steps of the full suite.",
+        "Budget 0.1: our runs take 0.1 × the steps of the full suite.",
         "† Not finished, and counted as far as they came: Swim sac+cae seed 2 at step 50.",
     ]
     for name in ("terminal", "markdown", "latex"):
