@@ -55,7 +55,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bar_fits_the_terminal(width: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("TERM", "xterm")
     display = make_display(name, 1_000_000, 0, True)
     display.update(1_000_000, 1_234.0, -1234.5, 0.01234)
     display.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from critex.errors import UserError, printable
+from critex.explain.features import FeatureSummary
 from critex.report.figures import write_csv
 from critex.report.page import page
 from critex.results.formatting import number
@@ -54,6 +55,9 @@ class Explanation:
     episodes: Sequence[PlayedEpisode]
     training: Floats | None
     """Visits of each cell in training, [rows, columns], if they were counted."""
+    features: FeatureSummary | None = None
+    bonus_shares: Sequence[float] = ()
+    """Share of the raw bonus paid in each tenth of an episode."""
 
 
 def encoded(frame: Any) -> str:

@@ -1,11 +1,11 @@
-"""`critex explain`: roll out a trained agent and show, step by step, how new each step is to its explorer."""
+"""Play a trained agent and measure, step by step, how new each step is to its explorer."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,29 +16,34 @@ from torch import Tensor
 
 from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
-from critex.errors import UserError
+from critex.errors import UserError, printable
+from critex.explain.features import bonus_shares, early_warning, summarise
 from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
+from critex.explorers import Elliptical
 from critex.trained import Trained, load_trained
 
-# What draws where there is no screen and no sound: MuJoCo through EGL, pygame (classic control, Box2D) into memory.
+# Rendering without a screen: MuJoCo through EGL, pygame (classic control, Box2D) into memory.
 WITHOUT_SCREEN = {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
 
 class Novelty:
     """(raw, scaled) bonus of a transition [1], as training would pay it after the checkpoint.
 
-    It is measured against the memory that training left, and changes nothing. Where that cannot be, as with a memory
-    that ends with each episode, the memory goes on with the steps that it is shown.
+    It is measured against the memory that training left, which does not change. Where that is impossible, as with a
+    memory that is reset in each episode, a copy of the memory advances with the steps it is given.
     """
 
     def __init__(self, trained: Trained) -> None:
         self._explorer, self._see = trained.explorer, getattr(trained.agent, "see", lambda obs: obs)
         self.advances = trained.explorer.episodic
-        # An episodic memory has a place for each env of training; all of them are shown the same step.
+        self.phi: list[Tensor] = []  # features [1, d] of the steps, of an explorer that has features
+        # An episodic memory has one slot per training env; all of them are given the same step.
         self._rows = trained.cfg.num_envs if self.advances else 1
 
     def __call__(self, step: Transition) -> tuple[float, float]:
         step = replace(step, obs=self._see(step.obs), next_obs=self._see(step.next_obs))
+        if isinstance(self._explorer, Elliptical):
+            self.phi.append(self._explorer.phi(step.obs, step.action, step.next_obs))
         raw, scaled = self._advance(step) if self.advances else self._measure(step)
         return float(raw[0]), float(scaled[0])
 
@@ -56,27 +61,32 @@ class Novelty:
 def explain(
     path: Path, out: Path, episodes: int = 3, seed: int = 0, max_steps: int = 300
 ) -> tuple[Path, list[str]]:
-    """Write the viewer of a run; the path of its page, and what had to be said about it."""
+    """Write the page of a run; return its path, and notes and warnings about it."""
     for name, value in (("episodes", episodes), ("max-steps", max_steps)):
         if value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}")
-    with without("MUJOCO_GL"):  # a GL library that is not there must fail where we draw, not on import
+    with without("MUJOCO_GL"):  # a missing GL library must fail when we render, not on import
         trained = load_trained(path)
     envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"))
     novelty = Novelty(trained)
     with closing(envs), torch.no_grad():
         played = [play(trained.agent, envs, novelty, e, max_steps, frames=not note) for e in range(episodes)]
-    notes = [*([note] if note else []), about(trained, novelty)]
+    raw = [[step.raw for step in episode.steps] for episode in played]
+    phi = summarise(torch.cat(novelty.phi), trained.cfg.bonus.ridge) if novelty.phi else None
+    warnings = [*(phi.warnings if phi else []), *early_warning(raw)]
+    notes = [*([note] if note else []), memory_note(trained, novelty), *warnings]
     counts = trained.state["run"]["visits"]["counts"]
     training = counts.double().numpy() if counts.numel() else None
-    explanation = Explanation(str(path), facts(trained, played), notes, played, training)
+    explanation = Explanation(
+        printable(str(path)), facts(trained, played), notes, played, training, phi, bonus_shares(raw)
+    )
     return write_explanation(explanation, out), notes
 
 
 def play(
     agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, frames: bool
 ) -> PlayedEpisode:
-    """One episode, greedily, as long as it is or as `max_steps` allows."""
+    """Play one episode greedily, for at most `max_steps` steps."""
     envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": []})
     obs, steps, here = envs.obs, list[PlayedStep](), None
     while len(steps) < max_steps:
@@ -89,7 +99,7 @@ def play(
         if transition.ended[0]:
             return PlayedEpisode(steps, "terminated" if transition.terminated[0] else "truncated")
         here = cell(transition.info.get("position"))
-    return PlayedEpisode(steps, f"cut off after {max_steps} steps")
+    return PlayedEpisode(steps, f"stopped after {max_steps} steps")
 
 
 def action_words(action: Tensor) -> str:
@@ -107,7 +117,7 @@ def cell(position: Tensor | None) -> tuple[int, int] | None:
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Leave an environment variable out for a while."""
+    """Unset an environment variable inside the block."""
     value = os.environ.pop(name, None)
     try:
         yield
@@ -117,7 +127,7 @@ def without(name: str) -> Iterator[None]:
 
 
 def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
-    """The environment with frames to draw; without them, and with the reason, where they cannot be had."""
+    """The environment with rendering, or without it and with the reason if it cannot be rendered here."""
     with closing(make(env_id)) as env:
         modes = env.metadata.get("render_modes", [])
     mode = next((m for m in ("rgb_array", "ansi") if m in modes), None)
@@ -127,7 +137,7 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
         for name, value in WITHOUT_SCREEN.items():
             os.environ.setdefault(name, value)
     complain = sys.unraisablehook
-    sys.unraisablehook = lambda _: None  # a viewer that was half made complains once more at its end
+    sys.unraisablehook = lambda _: None  # a half-made renderer complains again when it is collected
     try:
         envs = Envs(env_id, 1, seed, render_mode=mode)
         envs.render()
@@ -143,20 +153,20 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
     return Envs(env_id, 1, seed), note
 
 
-def about(trained: Trained, novelty: Novelty) -> str:
+def memory_note(trained: Trained, novelty: Novelty) -> str:
     """What the bonuses on the page are measured against."""
     name = trained.cfg.explorer
     if name == "none":
         return "This run has no explorer: the bonus is 0 everywhere."
     if novelty.advances and trained.explorer.episodic:
-        return f"The memory of {name} starts afresh with each episode and fills up in it, in a copy."
+        return f"The memory of {name} is reset in each episode and fills up during it (in a copy)."
     if novelty.advances:
-        return f"{name} cannot measure without remembering: a copy of its memory went on with these episodes."
+        return f"{name} cannot measure a step without remembering it: a copy of its memory advanced with these episodes."
     return f"Bonuses are measured against what {name} remembered at step {trained.step:,}; nothing is added to it."
 
 
 def facts(trained: Trained, played: list[PlayedEpisode]) -> dict[str, str]:
-    """What the page tells of the run."""
+    """The facts about the run on the page."""
     cfg, returns = trained.cfg, [sum(step.reward for step in episode.steps) for episode in played]
     scaling = getattr(cfg.bonus, "scaling", "none")
     return {
@@ -168,27 +178,3 @@ def facts(trained: Trained, played: list[PlayedEpisode]) -> dict[str, str]:
         "Steps of training": f"{trained.step:,} of {cfg.steps:,}",
         "Returns here": ", ".join(f"{value:.4g}" for value in returns),
     }
-
-
-def command(args: list[str], prog: str, parse: Callable[..., Any]) -> None:
-    """`critex explain RUN`; `parse` is that of the command line."""
-
-    def options(
-        run: Path, /, episodes: int = 3, seed: int = 0, max_steps: int = 300, out: Path = Path("explain")
-    ) -> tuple[Path, int, int, int, Path]:
-        """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map.
-
-        Args:
-            run: directory of the run, finished or interrupted
-            episodes: how many episodes to play
-            seed: seed of the environment
-            max_steps: steps of an episode to show at most
-            out: directory to write to; its index.html is the page
-        """
-        return run, episodes, seed, max_steps, out
-
-    run, episodes, seed, max_steps, out = parse(options, prog, args)
-    index, notes = explain(run, out, episodes, seed, max_steps)
-    for note in notes:
-        print(note)
-    print(f"page: {index}")
