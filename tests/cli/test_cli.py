@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from critex.algorithms import ALGORITHMS, load_config
-from critex.cli import main
+from critex import cli
+from critex.algorithms import ALGORITHMS, algorithm_module, load_config
+from critex.cli import COMMANDS, main
 from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.run import read_config
@@ -75,6 +77,13 @@ def test_precedence_of_preset_and_flag() -> None:
     ("args", "message"),
     [
         (["trian"], "did you mean train"),
+        (["train", "sac", "--alfa", "1"], "unknown option --alfa; did you mean --alpha?"),
+        (["train", "dqn", "--explorer", "cae", "--ridge", "1"], "did you mean --bonus.ridge?"),
+        (
+            ["train", "dqn", "--env", "no_such_module:X-v0", "--out", "{tmp}/x"],
+            "importing no_such_module failed",
+        ),
+        (["report", "{tmp}/\x1b[31mred"], "\\x1b[31mred does not exist"),
         (["train", "dqqn"], "did you mean dqn"),
         (["train", "dqn", "--stps", "3"], "did you mean --steps"),
         (["train", "dqn", "--steps", "many"], "--steps"),
@@ -151,6 +160,78 @@ def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) ->
     assert "--bonus.u-dim" in text and "--learning-rate" in text
     main(["--help"])
     assert "resume" in capsys.readouterr().out
+
+
+def test_train_needs_nothing_after_the_algorithm() -> None:
+    assert train_config("sac", []) == algorithm_module("sac").Config(bonus=train_config("sac", []).bonus)
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options people need come first, bookkeeping last, and no line is wider than the terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", "train", "sac", "--explorer", "cae"])
+    text = capsys.readouterr().out
+    order = "--env --steps --explorer --alpha --gamma --bonus-in --bonus.ridge --checkpoint-every".split()
+    places = [text.index(f"  {flag}") for flag in order]
+    assert places == sorted(places)
+    assert max(map(len, text.splitlines())) <= 80
+    main(["help"])
+    overview = capsys.readouterr().out
+    assert all(f"  {name} " in overview for name in COMMANDS)
+    assert max(map(len, overview.splitlines())) <= 80
+
+
+MODULE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("Mine-v0", CartPoleEnv, max_episode_steps=20)
+"""
+
+
+def test_an_environment_in_the_current_directory(tmp_path: Path) -> None:
+    """A module that the user types is imported; one that a run's config names needs --allow-import."""
+    (tmp_path / "my_envs.py").write_text(MODULE)
+    env = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
+
+    def critex(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "critex.cli", *args]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    flags = "--steps 60 --learning-starts 20 --no-progress --no-tensorboard --out run".split()
+    done = critex("train", "dqn", "--env", "my_envs:Mine-v0", *flags)
+    assert done.returncode == 0, done.stderr
+    refused = critex("eval", "run")
+    assert refused.returncode == 2 and "add --allow-import" in refused.stderr
+    assert "over 2 episodes" in critex("eval", "run", "--episodes", "2", "--allow-import").stdout
+
+
+def test_completion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One command installs it, twice changes nothing, and bash completes commands, flags and values."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    (tmp_path / ".bashrc").write_text("alias a=b")
+    for _ in range(2):
+        main(["completion", "--shell", "bash", "--install"])
+    assert "installed:" in capsys.readouterr().out
+    first, line = (tmp_path / ".bashrc").read_text().splitlines()
+    assert first == "alias a=b" and line.endswith("# critex completion")
+
+    def complete(*words: str) -> list[str]:
+        array = " ".join(f"'{word}'" for word in words)
+        script = f"source ~/.bashrc; COMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _critex; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert complete("critex", "re") == ["resume", "report"]
+    assert complete("critex", "train", "d") == ["dqn", "dsac"]
+    assert complete("critex", "train", "dqn", "--bonus.rid") == ["--bonus.ridge"]
+    assert "cae_plus" in complete("critex", "train", "dqn", "--explorer", "cae")
+    assert complete("critex", "suite", "run", "mujoco-d") == ["mujoco-dsac"]
+    assert complete("critex", "eval", "x", "--allow") == ["--allow-import"]
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,7 +129,7 @@ def test_a_memory_that_must_go_on_does(tmp_path: Path) -> None:
     run = train(tmp_path / "run", *flags.split())
     _, notes = explain(run, tmp_path / "out", episodes=2)
     assert notes[:1] == [
-        "counts cannot measure without remembering: a copy of its memory went on with these episodes."
+        "counts cannot measure a step without remembering it: a copy of its memory advanced with these episodes."
     ]
     seen = [float(row["bonus_raw"]) ** -2 for row in rows(tmp_path / "out")]  # N of 1/√N
     np.testing.assert_allclose(
@@ -158,7 +158,7 @@ def test_an_episodic_memory_starts_afresh(tmp_path: Path) -> None:
         )  # b/(1 + b) of b = β²
         assert novelty(first)[0] == pytest.approx(expected, rel=1e-5)
     _, notes = explain(run, tmp_path / "out", episodes=1)
-    assert notes[:1] == ["The memory of cae starts afresh with each episode and fills up in it, in a copy."]
+    assert notes[:1] == ["The memory of cae is reset in each episode and fills up during it (in a copy)."]
 
 
 def test_without_an_explorer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

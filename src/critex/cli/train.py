@@ -86,6 +86,6 @@ def help_sections(name: str, default: Any) -> Sections:
     return {
         "most used": [by_name[n] for n in FIRST if n in by_name],
         name: [option for option in rest if not is_bonus(option) and option.name not in run],
-        f"bonus ({default.explorer})": [option for option in rest if is_bonus(option)],
+        f"bonus ({default.explorer})": sorted(filter(is_bonus, rest), key=lambda option: "." in option.name),
         "bookkeeping": [option for option in rest if option.name in run],
     }
