@@ -144,25 +144,20 @@ class Bar:
 
 def layout(width: int, name: str, parts: dict[str, str]) -> tuple[str, int, str]:
     """(name, width of the bar, text) that fit on one line of `width` columns; what matters least is dropped first."""
-    parts, short = dict(parts), parts["return"].partition(" (")[0]
-    shorten = [
-        lambda: parts.update({"return": short}),
-        lambda: parts.pop("bonus"),
-        lambda: parts.pop("speed"),
-        lambda: parts.pop("return"),
-        lambda: parts.pop("eta"),
-    ]
+    parts = dict(parts)
+    droppable = ["bonus", "speed", "return", "eta"]
+    short = parts["return"].partition(" (")[0]
     while True:
         text = " · ".join(parts.values())
         room = width - len(text) - 2  # one column of space on either side of the bar
-        shown = (
-            name
-            if len(name) <= max(room - NARROWEST_BAR, 8)
-            else f"{name[: max(room - NARROWEST_BAR, 8) - 1]}…"
-        )
-        if room - len(shown) >= NARROWEST_BAR or not shorten:
+        limit = max(room - NARROWEST_BAR, 8)
+        shown = name if len(name) <= limit else f"{name[: limit - 1]}…"
+        if room - len(shown) >= NARROWEST_BAR or not droppable:
             return shown, max(min(room - len(shown), WIDEST_BAR), 1), text
-        shorten.pop(0)()
+        if parts.get("return", short) != short:
+            parts["return"] = short
+        else:
+            del parts[droppable.pop(0)]
 
 
 def _number(value: float) -> str:
