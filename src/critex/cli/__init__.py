@@ -29,7 +29,7 @@ COMMANDS = {
     "suite": "run all the runs behind a table",
     "table": "our scores beside the paper's",
     "demo": "see exploration happen: DQN with and without CAE on DeepSea",
-    "doctor": "what is installed, what works here, and what to install for the rest",
+    "doctor": "what works here, and what to install for the rest",
     "completion": "set up tab completion for bash and zsh",
 }
 """Command → its line in `critex --help`, in the order of a first session."""
