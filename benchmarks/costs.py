@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from critex.algorithms import algorithm_module
-from critex.cli import train_config
+from critex.cli.train import train_config
 from critex.run import Run
 from critex.suite import SUITES, suite_named
 from critex.suite.suite import Method, Suite, Task

@@ -17,8 +17,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from critex.report.runs import RunData, load_run
-from critex.report.stats import final_score
+from critex.results.runs import RunData, load_run
+from critex.results.stats import final_score
 
 COLUMNS = ("task", "method", "seed", "step", "episodes", "return")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from critex.report.runs import load_run
-from critex.report.stats import aggregate, final_score, summarise
+from critex.results.runs import load_run
+from critex.results.stats import aggregate, final_score, summarise
 from critex.suite import Job, launch
 
 ROOT = Path(__file__).parents[1]

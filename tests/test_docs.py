@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tyro
 
 from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module
@@ -102,7 +103,7 @@ class Parsed(Exception):
 
 @with_blocks("bash")
 def test_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "parse", parse_only)
+    monkeypatch.setattr(tyro, "cli", parse_only)
     for block in blocks(page, "bash"):
         for arguments in commands(block.code):
             with pytest.raises((Parsed, SystemExit)) as stop:
@@ -110,13 +111,13 @@ def test_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> N
             assert stop.type is Parsed or stop.value.code in (None, 0), arguments
 
 
-def parse_only(*args: Any, parse: Callable[..., Any] = cli.parse, **options: Any) -> Any:
+def parse_only(*args: Any, parse: Callable[..., Any] = tyro.cli, **options: Any) -> Any:
     parse(*args, **options)
     raise Parsed
 
 
 def test_a_wrong_flag_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "parse", parse_only)
+    monkeypatch.setattr(tyro, "cli", parse_only)
     with pytest.raises(Parsed):
         cli.dispatch(["train", "dqn", "--explorer", "cae", "--bonus.ridge", "0.1"])
     with pytest.raises(UserError, match=r"bonus\.rige"):

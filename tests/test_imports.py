@@ -1,4 +1,4 @@
-"""`import critex` may load torch, numpy, scipy, gymnasium and what these need, and no more."""
+"""`import critex` loads nothing; its names load torch, numpy, scipy, gymnasium and what these need, and no more."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import sys
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
-def loaded(statement: str, *, cwd: Path = ROOT) -> set[str]:
+def loaded(statement: str, *, cwd: Path = ROOT, stdout_lines: int = 0) -> set[str]:
     """Top-level modules that a fresh interpreter has after `statement` and did not have before."""
     code = f"import sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    assert len(done.stdout.splitlines()) > stdout_lines
+    return {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
 def distributions(*names: str) -> set[str]:
@@ -47,8 +50,46 @@ def foreign(modules: set[str], *allowed: str) -> set[str]:
     return used - distributions(*allowed) - {"critex"}
 
 
-def test_import_critex_is_light() -> None:
-    modules = loaded("import critex")
+def test_import_critex_loads_nothing_heavy() -> None:
+    modules = loaded("import critex; dir(critex); critex.UserError")
+    assert "critex" in modules
+    assert not foreign(modules)
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["help", "suite", "run"], ["resume", "--help"], ["suite"]]
+)
+def test_help_does_not_load_torch(args: list[str]) -> None:
+    call = (
+        f"import contextlib; from critex.cli import main\nwith contextlib.suppress(SystemExit): main({args})"
+    )
+    modules = loaded(f"exec({call!r}, globals())", stdout_lines=1)
+    assert not modules & {"torch", "numpy", "gymnasium", "scipy", "tyro", "rich"}
+
+
+@pytest.mark.parametrize("args", [["trian"], ["resume", "--alow-import"], ["suite", "rum"]])
+def test_a_typo_is_found_without_torch(args: list[str]) -> None:
+    call = (
+        f"import contextlib; from critex.cli import main\nwith contextlib.suppress(SystemExit): main({args})"
+    )
+    assert "torch" not in loaded(f"exec({call!r}, globals())")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import critex, gymnasium",
+        "import gymnasium, critex",
+        "import critex; critex.Gram(2); import gymnasium",
+        "import critex.cli, critex.envs, gymnasium",
+    ],
+)
+def test_the_built_in_environments_are_registered_in_any_order(statement: str) -> None:
+    loaded(f"{statement}; gymnasium.make('DeepSea-10-v0')")
+
+
+def test_the_public_names_load_no_more_than_they_need() -> None:
+    modules = loaded("from critex import CAE, CAEPlus, Gram, last_hidden")
     assert {"critex", "torch"} <= modules
     # What these four pick up on their own where it happens to be installed is not our doing.
     modules -= loaded("import torch, numpy, scipy.linalg, gymnasium")

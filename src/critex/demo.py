@@ -15,6 +15,15 @@ SHARED = (
     f"--env DeepSea-{SIZE}-v0 --steps {SIZE * EPISODES} --log-every {5 * SIZE} --eval-every {10 * SIZE} "
     "--checkpoint-every 0"
 )
+ABOUT = (
+    f"DeepSea is a grid of {SIZE} × {SIZE} cells that the agent descends row by row, moving left or right. The treasure, a "
+    "return of 0.99, lies at the bottom right, and every step to the right costs a little, so only one of "
+    f"2^{SIZE} action sequences finds it and everything else teaches the agent to go left. ε-greedy DQN wanders "
+    "near the left edge and scores about 0. With CAE the critic's own features tell which cells are new, and the same "
+    "DQN explores them systematically: it reaches the treasure within a few hundred episodes and scores 0.99. Compare the "
+    "heat maps of visited cells. Conclude that directed exploration makes the difference here, and no more: this is one "
+    "task, chosen to be impossible without it."
+)
 METHODS = {
     "dqn (ε-greedy)": "--explorer none",
     "dqn+cae (UCB)": "--explorer cae",

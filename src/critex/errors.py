@@ -13,6 +13,11 @@ class UserError(ValueError):
     """
 
 
+def printable(text: str) -> str:
+    """The text on one line, with control characters (terminal escapes) written out as \\x1b."""
+    return "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in text)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not among the known ones, with the near matches if there are any."""
     known = sorted(known)

@@ -9,7 +9,7 @@ import torch
 
 from critex.algorithms import load_config
 from critex.bonus import WelfordScaler
-from critex.cli import train_config
+from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import (
     Counts,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
 from critex.report import write_report, write_suite_report
-from critex.report.cells import load_cells, scores
-from critex.report.tables import Grid
-from critex.report.viewer import Episode, Explanation, Step, encoded, write_explanation
+from critex.results.cells import load_cells, scores
+from critex.tables.grid import Grid
 
 from .conftest import write_run
 
@@ -168,11 +168,11 @@ def test_the_view_of_a_suite_works(suite_index: Path, width: int) -> None:
 def viewer_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two episodes down the diagonal of a grid of 4 × 4, each frame of another colour, the bonus rising."""
 
-    def step(episode: int, t: int) -> Step:
+    def step(episode: int, t: int) -> PlayedStep:
         frame = encoded(np.full((8, 8, 3), 10 * (4 * episode + t), np.uint8))
-        return Step(str(t % 2), 1.0, 0.5 * t + episode, 0.1 * t - 0.1, (t, t), frame)
+        return PlayedStep(str(t % 2), 1.0, 0.5 * t + episode, 0.1 * t - 0.1, (t, t), frame)
 
-    episodes = [Episode([step(e, t) for t in range(4)], "terminated") for e in range(2)]
+    episodes = [PlayedEpisode([step(e, t) for t in range(4)], "terminated") for e in range(2)]
     training = np.zeros((4, 4))
     training[:, 0] = 9
     explanation = Explanation("runs/<b>", {"Environment": "Grid-v0"}, ["A note."], episodes, training)
@@ -214,9 +214,9 @@ def test_the_viewer_works(viewer_index: Path, width: int) -> None:
 
 
 def test_the_viewer_without_frames_and_cells(tmp_path: Path) -> None:
-    words = Step("1", 1.0, 2.0, 3.0, None, "@..\n<b>")
-    nothing = Step("1", 1.0, 2.0, 3.0, None, None)
-    episodes = [Episode([words, nothing], "truncated")]
+    words = PlayedStep("1", 1.0, 2.0, 3.0, None, "@..\n<b>")
+    nothing = PlayedStep("1", 1.0, 2.0, 3.0, None, None)
+    episodes = [PlayedEpisode([words, nothing], "truncated")]
     index = write_explanation(Explanation("runs/a", {}, [], episodes, None), tmp_path)
     seen = browse(index, 800, probe="explain_words")
     assert seen["errors"] == []

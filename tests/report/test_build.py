@@ -14,9 +14,11 @@ import pytest
 from rich.console import Console
 
 from critex.errors import UserError
-from critex.report import final_scores, score_table, write_report
-from critex.report.stats import Summary
-from critex.report.words import interval, spread, text
+from critex.report import write_report
+from critex.results import final_scores
+from critex.results.formatting import interval, spread, text
+from critex.results.stats import Summary
+from critex.tables.scores import score_table
 
 from .conftest import MakeRun, Options
 
@@ -259,3 +261,27 @@ def test_the_table_for_a_terminal(make_run: MakeRun) -> None:
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert "dqn 0.50 ± 0.71 (n=2) [0.00, 1.00] 2 ± 0 (n=2)" in lines
     assert lines.index("DeepSea-8-v0") < lines.index("CartPole-v1") < lines.index("dqn 7 (n=1) — —")
+
+
+def test_hostile_lines_and_names_do_not_abort_a_report(make_run: MakeRun, tmp_path: Path) -> None:
+    """Each line is well-formed JSON, or nearly; the rest of the runs is still reported, with escapes written out."""
+    hostile = [
+        '{"kind": "episode", "step": 30, "time": 1.0, "return": [1, [2]]}',
+        '{"kind": "episode", "step": 40, "time": 1.0, "return": true}',
+        '{"kind": "episode", "step": 1' + "0" * 400 + ', "time": 1.0, "return": 1}',
+        '{"kind": "train", "step": 40, "time": 1.0, "bonus": 1' + "0" * 400 + "}",
+        "[" * 100_000,
+        '{"kind": "eval", "step": 40, "time": 1.0, "return": "Infinity"}',
+    ]
+    good, bad = make_run("good", [1, 2], seed=0), make_run("bad", [1, 3], seed=1, env="\x1b[31mred")
+    with (bad / "metrics.jsonl").open("a") as file:
+        file.write("\n".join(hostile) + "\n")
+    (bad / "card.json").write_text(
+        '{"parameters": "many", "totals": {"seconds": [], "env_steps": "x", "a": 1e999}}'
+    )
+    result = write_report([good, bad], tmp_path / "report")
+    assert [score.seeds for score in result.scores] == [[0], [1]]
+    assert any("metrics.jsonl" in problem and "more such lines" in problem for problem in result.problems)
+    assert "\x1b" not in result.index.read_text() + "".join(
+        score.label + score.env for score in result.scores
+    )

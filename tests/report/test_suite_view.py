@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from critex.report.cells import Cells, load_cells
 from critex.report.panels import panel_rows, panels
 from critex.report.suite_view import cards, clocks, suite_view
-from critex.report.tables import Grid
+from critex.results.cells import Cells, load_cells
+from critex.tables.grid import Grid
 
 from .conftest import write_run
 
@@ -50,7 +50,7 @@ def test_cards(cells: Cells) -> None:
     assert (sac["label"], sac["runs"], td3["runs"]) == ("sac", 3, 0)
     assert sac["costs"]["Parameters added"] == "3 – 5"
     assert sac["costs"]["Wall clock, per step"] == "300 – 600 ms"
-    assert sac["costs"]["Hours of all runs"] == "0.003333"  # 12 s
+    assert sac["costs"]["Hours, all runs"] == "0.003333"  # 12 s
     assert "Wall clock over sac" not in sac["costs"]
     assert cae["costs"]["Wall clock over sac"] == "× 2"
     assert cae["costs"]["Parameters of the agent"] == "1,000"

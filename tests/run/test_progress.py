@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import sys
 import types
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from critex.errors import UserError
 from critex.run import Run, RunConfig
-from critex.run.progress import Bar, Lines, Silent, make_display
+from critex.run.progress import Bar, Guarded, Lines, Silent, layout, make_display
 from critex.run.sinks import TENSORBOARD, open_sinks, scalars
 
 
@@ -26,7 +27,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(
     clock = 0.0
     monkeypatch.setattr("critex.run.progress.time.perf_counter", lambda: clock)
     display = make_display("a", 20_000, 0, True)
-    assert isinstance(display, Lines)
+    assert isinstance(display, Guarded) and isinstance(display.display, Lines)
     for second in range(25):
         clock = float(second)
         display.update(100 * second, 100.0, 0.5, math.nan)
@@ -42,11 +43,52 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     display = make_display("a", 20_000, 10, True)
-    assert isinstance(display, Bar)
+    assert isinstance(display, Guarded) and isinstance(display.display, Bar)
     display.update(1_000, 5.0, -2.5, 0.125)
     display.close()
     for piece in ("1,000/20,000", "5 steps/s", "return -2.5 (last 100)", "bonus 0.125", "ETA 1:03:20"):
         assert piece in terminal.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 200])
+@pytest.mark.parametrize("name", ["a", "runs/sac-20261116-220145"])
+def test_the_bar_fits_the_terminal(width: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    display = make_display(name, 1_000_000, 0, True)
+    display.update(1_000_000, 1_234.0, -1234.5, 0.01234)
+    display.close()
+    line = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).strip().splitlines()[-1].strip()
+    assert line.startswith(name[:6]) and len(line) <= width
+    assert line.count("━") >= 8
+    assert "1,000,000/1,000,000" in line and "ETA 0:00" in line
+
+
+def test_what_is_dropped_first() -> None:
+    parts = {
+        "steps": "s" * 10,
+        "speed": "v" * 9,
+        "return": "return 1 (last 100)",
+        "bonus": "b" * 8,
+        "eta": "e" * 8,
+    }
+    assert layout(200, "a", parts)[1:] == (24, " · ".join(parts.values()))
+    assert "b" * 8 not in layout(60, "a", parts)[2] and "e" * 8 in layout(60, "a", parts)[2]
+
+
+def test_a_lost_reader_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    monkeypatch.setattr("critex.run.progress.LINE_SECONDS", 0.0)
+    display = make_display("a", 10, 0, True)
+    display.update(1, 1.0, 1.0, 1.0)
+    display.update(2, 1.0, 1.0, 1.0)
+    display.close()
+    assert isinstance(display, Guarded) and isinstance(display.display, Silent)
 
 
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:

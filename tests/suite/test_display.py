@@ -11,7 +11,7 @@ from rich.console import Console
 
 from critex.suite import Job
 from critex.suite import display as module
-from critex.suite.display import Board, Lines, display, seconds_left
+from critex.suite.display import Board, LogLines, display, seconds_left
 from critex.suite.jobs import Progress
 
 
@@ -75,7 +75,7 @@ def test_lines_for_a_log_file(
     at(before, 100, 100.0)
     (before.out / "card.json").touch()
     with display("mine", [first, second, before], 2) as show:
-        assert isinstance(show, Lines)
+        assert isinstance(show, LogLines)
         rest = {before: "finished"}
         show({first: "runs", second: "runs", **rest})
         show({first: "finished", second: "runs", **rest})
@@ -83,8 +83,38 @@ def test_lines_for_a_log_file(
         show({first: "finished", second: "runs", **rest})
         show({first: "finished", second: "failed", **rest})
     assert capsys.readouterr().out.splitlines() == [
-        "mine: 1 of 3 were finished before",
+        "mine: 1 of 3 were already finished",
         "mine: a finished (2 of 3)",
         "mine: 2 of 3 finished, 1 run · ETA 1:10 · b 30%",
         "mine: b failed (3 of 3)",
     ]
+
+
+def test_the_start_up_of_short_runs_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one second that take four to start: three waiting ones take fifteen, one at a time."""
+    monkeypatch.chdir(tmp_path)
+    clock = 0.0
+    monkeypatch.setattr("critex.suite.display.time.monotonic", lambda: clock)
+    jobs = [job(f"t/m/seed-{i}") for i in range(4)]
+    board = Board("mine", jobs, 1)
+    waiting = dict.fromkeys(jobs, "waits")
+    board.progress({**waiting, jobs[0]: "runs"})
+    clock = 5.0
+    at(jobs[0], 100, 1.0)
+    states = {**waiting, jobs[0]: "finished"}
+    assert "ETA 0:15" in board.summary(states, board.progress(states))
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 120])
+def test_no_column_is_lost_on_a_narrow_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    jobs = [job("HalfCheetah-v4/sac+cae/seed-1", steps=1_000_000)]
+    at(jobs[0], 250_000, 5_000.0)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(Board("mine", jobs, 2).table({jobs[0]: "runs"}, width))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    for word in ("steps/s", "return", "state", "4:10:00", "runs", "50"):
+        assert word in text

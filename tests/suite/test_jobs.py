@@ -21,7 +21,7 @@ def test_a_run_begins_with_train_and_goes_on_with_resume(
     job.out.mkdir(parents=True)
     (job.out / "config.toml").touch()
     assert job.arguments() == ["resume", out]
-    assert job.command()[1:] == ["-m", "critex.cli", "resume", out]
+    assert job.command()[1:] == ["-P", "-m", "critex.cli", "resume", out]
     assert not job.finished
     (job.out / "card.json").touch()
     assert job.finished
@@ -53,6 +53,6 @@ def test_a_failure_tells_how_and_the_end_of_the_log(tmp_path: Path) -> None:
     job.log.write_text("\n".join(map(str, range(9))) + "\n\n")
     assert job.log_tail() == ["4", "5", "6", "7", "8"]
     failure = Failure(job, 2, tuple(job.log_tail()))
-    assert str(failure) == f"a failed with exit code 2: 8 (all of it: {tmp_path / 'a.log'})"
+    assert str(failure) == f"a failed with exit code 2: 8 (full log: {tmp_path / 'a.log'})"
     assert Failure(job, -15).how == "was killed by signal 15"
     assert "no output" in str(Failure(job, 1))

@@ -163,3 +163,49 @@ def test_a_place_that_cannot_be_written_is_a_failure_of_its_own(tmp_path: Path) 
     (tmp_path / "file").touch()
     (failure,) = launch([job(tmp_path / "file" / "a")])
     assert "cannot write" in str(failure)
+
+
+def test_two_launchers_on_one_directory_share_the_work(tmp_path: Path) -> None:
+    jobs = [job(tmp_path / name) for name in "ab"]
+    found: list[list[Any]] = []
+    threads = [threading.Thread(target=lambda: found.append(launch(jobs, ledger=tmp_path))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[], []]
+    for each in jobs:
+        assert "failed" not in story(tmp_path, each)
+        assert story(tmp_path, each).count("finished") == 1
+
+
+class Silent:
+    """A worker that ends with exit code 0 and leaves no card."""
+
+    def began(self) -> None:
+        return None
+
+    def poll(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        return None
+
+
+def test_an_exit_code_of_zero_without_a_card_is_a_failure(tmp_path: Path) -> None:
+    class Nowhere:
+        def start(self, job: Job) -> Silent:
+            return Silent()
+
+    (failure,) = launch([job(tmp_path / "a")], place=Nowhere())
+    assert failure.how == "ended before it was finished"
+
+
+def test_workers_do_not_import_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tyro.py").write_text("open('imported', 'w')")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
+    assert launch([job(tmp_path / "a")]) == []
+    assert not (tmp_path / "imported").exists()

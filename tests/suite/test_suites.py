@@ -11,7 +11,8 @@ from critex.algorithms import ALGORITHMS, algorithm_module
 from critex.errors import UserError
 from critex.explorers import EXPLORERS
 from critex.presets import default_config
-from critex.suite import SUITES, Method, Suite, Task, paper_table, suite_named
+from critex.suite import SUITES, Method, Suite, Task, suite_named
+from critex.tables import paper_table
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)

@@ -13,3 +13,5 @@ __all__ = [
     "make",
     "register",
 ]
+
+register()

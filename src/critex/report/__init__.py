@@ -1,16 +1,5 @@
-"""Reports: what came out of runs, as one page, as figures, as tables."""
+"""The report: one self-contained page from any number of runs, with its figures and tables as files."""
 
-from critex.report.build import ReportResult, final_scores, write_report, write_suite_report
-from critex.report.methods import FinalScore
-from critex.report.stats import Summary
-from critex.report.terminal import score_table
+from critex.report.build import ReportResult, report_suite, write_report, write_suite_report
 
-__all__ = [
-    "FinalScore",
-    "ReportResult",
-    "Summary",
-    "final_scores",
-    "score_table",
-    "write_report",
-    "write_suite_report",
-]
+__all__ = ["ReportResult", "report_suite", "write_report", "write_suite_report"]

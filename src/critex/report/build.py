@@ -1,4 +1,4 @@
-"""From run directories to the report directory."""
+"""Write a report directory from run directories."""
 
 from __future__ import annotations
 
@@ -11,62 +11,72 @@ from typing import Any
 from critex.errors import UserError
 from critex.report import figures as fig
 from critex.report import page
-from critex.report.cells import Cells, methods_of
-from critex.report.methods import FinalScore, Method, final_score_of, group
-from critex.report.runs import load_runs
 from critex.report.suite_view import suite_view
-from critex.report.tables import Grid
-from critex.report.words import number
+from critex.results.cells import Cells
+from critex.results.formatting import number
+from critex.results.methods import FinalScore, MethodRuns, final_score_of, group
+from critex.results.runs import load_runs
 from critex.run.files import disk_errors
 from critex.run.record import CONFIG
+from critex.suite.manifest import read_manifest
+from critex.tables.catalogue import fill, table_named
+from critex.tables.grid import Grid
 
 
 @dataclass(frozen=True)
 class ReportResult:
-    """What a report came to."""
+    """What was written, and from what."""
 
     index: Path
     """The page to open."""
     problems: list[str]
-    """One line for each run, file or line that could not be used, and for each run that is not finished."""
+    """One line for each run, file or line that could not be used, and for each unfinished run."""
     scores: list[FinalScore]
 
 
-def final_scores(runs: Iterable[Path], problems: list[str] | None = None) -> list[FinalScore]:
-    """The final-score table of these runs as data; a list as `problems` receives what is wrong with them."""
-    problems = [] if problems is None else problems
-    return [final_score_of(method) for method in group(load_runs(runs, problems), problems)]
+def write_report(runs: Iterable[Path], out: Path, about: str = "") -> ReportResult:
+    """Write index.html, and each figure as PNG and CSV beside it; `about` is a paragraph at its top.
 
-
-def write_report(runs: Iterable[Path], out: Path) -> ReportResult:
-    """Write index.html, and each figure as PNG and CSV beside it.
-
-    Broken and foreign run directories are named in the result and on the page; a `UserError` where no run is
-    left, where `out` is a run itself, and where matplotlib or Jinja2 is missing.
+    Broken and foreign run directories are listed in the result and on the page. A `UserError` if no usable run
+    remains, if `out` is itself a run, or if matplotlib or Jinja2 is missing.
     """
     problems: list[str] = []
     methods = group(load_runs(runs, problems), problems)
-    return _write(methods, out, problems)
+    return _write(methods, out, problems, about=about)
 
 
 def write_suite_report(grid: Grid, cells: Cells, key: str, problems: list[str], out: Path) -> ReportResult:
-    """The same for the runs of a suite, under a view of the whole: its table, curves of the metric `key`, costs, links.
+    """Write the report of a suite: an overview (table, curves of the metric `key`, costs, links), then each task.
 
-    Needs no run: cells that were not run are empty.
+    Cells without runs are empty, so it also works before the first run.
     """
-    methods = [method for task in grid.rows for method in methods_of(cells, grid, task)]
+    methods = [
+        MethodRuns(task, method, runs[0].config, runs)
+        for task in grid.tasks
+        for method in grid.methods
+        if (runs := cells.get((task, method)))
+    ]
     return _write(methods, out, problems, lambda: suite_view(grid, cells, key, out))
 
 
+def report_suite(directory: Path, out: Path) -> tuple[ReportResult, Grid]:
+    """Write the report of a suite's directory; the result, and the suite's table."""
+    table = table_named(read_manifest(directory).suite)
+    problems: list[str] = []
+    grid, cells = fill(table, directory, problems)
+    return write_suite_report(grid, cells, table.curve or "return", problems, out), grid
+
+
 def _write(
-    methods: Sequence[Method],
+    methods: Sequence[MethodRuns],
     out: Path,
     problems: list[str],
     view: Callable[[], dict[str, Any] | None] = lambda: None,
+    about: str = "",
 ) -> ReportResult:
     if (out / CONFIG).exists():
         raise UserError(f"{out} is a run; write the report to another directory, as in --out report")
-    fig.new_figure(1, 1)  # complain before anything is written
+    fig.new_figure(1, 1)  # fails before anything is written if matplotlib is missing
     scores = [final_score_of(method) for method in methods]
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -83,7 +93,7 @@ def _write(
             )
             for env, slug in slugs.items()
         ]
-        html = page.render(sections, problems, sum(len(method.runs) for method in methods), view())
+        html = page.render(sections, problems, sum(len(method.runs) for method in methods), view(), about)
         index = out / "index.html"
         index.write_text(html, encoding="utf-8")
     return ReportResult(index, problems, scores)
@@ -96,9 +106,9 @@ def _slug(env: str, taken: set[str]) -> str:
 
 
 def _section(
-    methods: Sequence[Method], scores: Sequence[FinalScore], out: Path, slug: str, problems: list[str]
+    methods: Sequence[MethodRuns], scores: Sequence[FinalScore], out: Path, slug: str, problems: list[str]
 ) -> dict[str, Any]:
-    """What the page shows of one environment; writes its figures on the way."""
+    """Write the figures of one environment, and return what the page shows of it."""
     curves = fig.curve_figures(methods)
     for figure in curves:
         stem = out / f"{slug}-{figure.key}"

@@ -1,4 +1,4 @@
-"""The figures of a report: what they show, and each as CSV and PNG."""
+"""The figures of a report: their data, and each as CSV and PNG."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from critex.errors import UserError
-from critex.report.methods import Method
-from critex.report.stats import Curve, Floats, aggregate, common_grid
-from critex.report.visits import Visits, frame_steps, mean_visits
-from critex.report.words import number
+from critex.results.formatting import number
+from critex.results.methods import MethodRuns
+from critex.results.stats import Curve, Floats, aggregate, common_grid
+from critex.results.visits import VisitHistory, frame_steps, mean_visits
 
-# The colours of Okabe and Ito, which colour-blind people can tell apart, darkened or lightened where they would
-# be faint on white or on black; the dashes tell the lines apart without any colour.
+# The palette of Okabe and Ito, safe for colour-blind readers, darkened or lightened where it would be faint on white
+# or on black. Dashes distinguish the lines without any colour.
 LIGHT = ("#0072b2", "#c65000", "#00845f", "#b0558a", "#9a6b00", "#2b83b8", "#444444", "#8c8400")
 DARK = ("#56b4e9", "#f28e4b", "#34c99f", "#e59ac4", "#f0b429", "#a5d8ff", "#d0d0d0", "#e8e06a")
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (4, 2, 1, 2, 1, 2), (1, 3), (10, 2))
@@ -35,7 +35,7 @@ class CurveFigure:
     caption: str
     grid: Floats  # [G]
     curves: dict[int, Curve]
-    """By the number of the method on the page, which also is that of its colour."""
+    """Index of the method on the page, which also selects its colour → curve."""
     log: bool
 
 
@@ -44,7 +44,7 @@ class VisitFigure:
     """Mean visit counts of several methods at the same steps."""
 
     steps: Floats  # [F]
-    visits: dict[int, Visits]
+    visits: dict[int, VisitHistory]
 
 
 ABOUT = {
@@ -62,13 +62,19 @@ ABOUT = {
     "bonus_raw": (
         "Raw bonus over time",
         "raw bonus",
-        "The same before it is divided by its running standard deviation.",
+        "The bonus before it is divided by its running standard deviation.",
+    ),
+    "effective_dimension": (
+        "Effective dimension of φ",
+        "dimensions",
+        "tr(A⁻¹Σφφᵀ): how many directions of φ the memory has filled. If it stays near 1 while the agent sees new "
+        "states, φ hardly varies and the bonus cannot tell them apart.",
     ),
 }
 
 
-def curve_figures(methods: Sequence[Method]) -> list[CurveFigure]:
-    """One figure for each metric that at least one run has; the grid is common to all methods."""
+def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
+    """One figure per metric that at least one run has; all methods share its grid."""
     figures = []
     for key, (title, ylabel, caption) in ABOUT.items():
         series = {i: [run.series[key] for run in method.runs] for i, method in enumerate(methods)}
@@ -76,21 +82,21 @@ def curve_figures(methods: Sequence[Method]) -> list[CurveFigure]:
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
             curves = {i: aggregate(each, grid) for i, each in series.items()}
-            log = key.startswith("bonus") and _decades(curves) > 2  # a return has no natural zero
+            log = key.startswith("bonus") and _decades(curves) > 2  # returns may be negative
             figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
     return figures
 
 
 def _decades(curves: dict[int, Curve]) -> float:
-    """How many powers of ten the means span; 0 where some are not positive, so a log scale could not be."""
+    """How many powers of ten the means span; 0 if some are not positive, which rules out a log scale."""
     means = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in curves.values()])
     return float(np.log10(means.max() / means.min())) if means.size and means.min() > 0 else 0.0
 
 
-def visit_figure(methods: Sequence[Method]) -> VisitFigure | None:
-    """The visits of all methods at common steps, or None where no run recorded any.
+def visit_figure(methods: Sequence[MethodRuns]) -> VisitFigure | None:
+    """The visits of all methods at common steps; None if no run recorded any.
 
-    A run records the grid as far as it came, so all are drawn on the largest of them.
+    A run records the grid only as far as it got, so all are drawn on the largest one.
     """
     recorded = {i: [run.visits for run in method.runs if run.visits] for i, method in enumerate(methods)}
     recorded = {i: each for i, each in recorded.items() if each}
@@ -103,13 +109,13 @@ def visit_figure(methods: Sequence[Method]) -> VisitFigure | None:
     return VisitFigure(steps, {i: mean_visits(each, steps) for i, each in padded.items()})
 
 
-def _on_grid(visits: Visits, rows: int, columns: int) -> Visits:
+def _on_grid(visits: VisitHistory, rows: int, columns: int) -> VisitHistory:
     _, height, width = visits.counts.shape
     return replace(visits, counts=np.pad(visits.counts, ((0, 0), (0, rows - height), (0, columns - width))))
 
 
 def stages(figure: VisitFigure) -> list[int]:
-    """The frames that stand for the whole course in a still picture: evenly spread, the last among them."""
+    """The frames shown in a still picture: evenly spread, including the last."""
     last = len(figure.steps) - 1
     return sorted({round(last * (k + 1) / STAGES) for k in range(STAGES)})
 
@@ -118,15 +124,15 @@ def stages(figure: VisitFigure) -> list[int]:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Rows of a table, the first of them its header."""
+    """Write the rows of a table; the first is its header."""
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def curve_rows(
-    figure: CurveFigure, methods: Sequence[Method], seeds: Sequence[int] | None = None
+    figure: CurveFigure, methods: Sequence[MethodRuns], seeds: Sequence[int] | None = None
 ) -> Iterable[list[str]]:
-    """method, step, mean, std, n, and a column for each seed: for these, or for those that there are."""
+    """method, step, mean, std, n, and one column per seed: the given seeds, or all that occur."""
     seeds = seeds or sorted({seed for i in figure.curves for seed in methods[i].seeds})
     yield ["method", "step", "mean", "std", "n", *(f"seed {seed}" for seed in seeds)]
     for i, curve in figure.curves.items():
@@ -138,8 +144,8 @@ def curve_rows(
             yield [methods[i].label, number(step), *summary, *values]
 
 
-def visit_rows(figure: VisitFigure, methods: Sequence[Method]) -> Iterable[list[str]]:
-    """method, step, row, column, mean count: the visited cells of the stages in the picture."""
+def visit_rows(figure: VisitFigure, methods: Sequence[MethodRuns]) -> Iterable[list[str]]:
+    """method, step, row, column, mean count: the visited cells of the frames in the picture."""
     yield ["method", "step", "row", "column", "count"]
     for i, visits in figure.visits.items():
         for f in stages(figure):
@@ -152,7 +158,7 @@ def visit_rows(figure: VisitFigure, methods: Sequence[Method]) -> Iterable[list[
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A matplotlib figure that belongs to nobody: no window, no global state."""
+    """A matplotlib figure without a window and without global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -160,8 +166,8 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def plot_curves(axes: Any, figure: CurveFigure, methods: Sequence[Method]) -> None:
-    """Means as lines, ± one standard deviation over seeds as bands."""
+def plot_curves(axes: Any, figure: CurveFigure, methods: Sequence[MethodRuns]) -> None:
+    """Lines are means, bands ± one standard deviation over seeds."""
     for i, curve in figure.curves.items():
         colour, dash = LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)]
         label = f"{methods[i].label} (n={curve.n.max()})"
@@ -177,8 +183,8 @@ def plot_curves(axes: Any, figure: CurveFigure, methods: Sequence[Method]) -> No
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> None:
-    """A figure of its own for these curves."""
+def draw_curves(figure: CurveFigure, methods: Sequence[MethodRuns], path: Path) -> None:
+    """Draw these curves as one PNG."""
     canvas = new_figure(7, 4)
     axes = canvas.subplots()
     plot_curves(axes, figure, methods)
@@ -187,8 +193,8 @@ def draw_curves(figure: CurveFigure, methods: Sequence[Method], path: Path) -> N
     canvas.savefig(path, dpi=150)
 
 
-def draw_visits(figure: VisitFigure, methods: Sequence[Method], path: Path) -> None:
-    """A row of heat maps for each method, early to late, all on one logarithmic scale."""
+def draw_visits(figure: VisitFigure, methods: Sequence[MethodRuns], path: Path) -> None:
+    """One row of heat maps per method, early to late, all on one logarithmic scale."""
     shown = stages(figure)
     canvas = new_figure(2.2 * len(shown) + 1, 2.3 * len(figure.visits))
     from matplotlib.colors import LogNorm

@@ -1,4 +1,4 @@
-"""The page: figures and tables as plain data for the template, and for its script as JSON."""
+"""The page: figures and tables as plain data for the template, and as JSON for its script."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from critex import __version__
 from critex.errors import UserError
 from critex.report.figures import DARK, DASHES, LIGHT, CurveFigure, VisitFigure
-from critex.report.methods import FinalScore, Method, differing, shown
-from critex.report.stats import Floats
-from critex.report.words import ABSENT, interval, spread, text
+from critex.results.formatting import ABSENT, interval, spread, text
+from critex.results.methods import FinalScore, MethodRuns, differing, shown
+from critex.results.stats import Floats
 
 COSTS = {
     "parameters": ("Parameters of the agent", ""),
@@ -26,11 +26,11 @@ COSTS = {
     "seconds": ("Wall time", "s"),
     "max_rss_bytes": ("Peak memory of the process", "bytes"),
 }
-"""What of card.json the page shows: name and unit."""
+"""The entries of card.json on the page: label and unit."""
 
 
 def score_rows(scores: Sequence[FinalScore]) -> list[dict[str, Any]]:
-    """The final-score table of one environment, with the places of a small interval plot in percent."""
+    """The final-score table of one environment, with the positions of its small interval plots in percent."""
     ends = [v for s in scores for v in (s.training.mean, s.training.low, s.training.high) if math.isfinite(v)]
     low, width = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
 
@@ -44,14 +44,14 @@ def score_rows(scores: Sequence[FinalScore]) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_cards(methods: Sequence[Method]) -> list[dict[str, Any]]:
-    """What each method cost: means over its finished runs."""
+def cost_cards(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
+    """The costs of each method: means over its finished runs."""
     cards = []
     for method in methods:
         finished = [run.card for run in method.runs if run.card]
         costs = []
         for key, (name, unit) in COSTS.items():
-            values = [c[key] for c in finished if isinstance(c.get(key), int | float)]
+            values = [c[key] for c in finished if key in c]
             costs.append(
                 {"key": key, "name": name, "value": float(np.mean(values)) if values else None, "unit": unit}
             )
@@ -59,8 +59,8 @@ def cost_cards(methods: Sequence[Method]) -> list[dict[str, Any]]:
     return cards
 
 
-def config_rows(methods: Sequence[Method]) -> list[dict[str, Any]]:
-    """Every option as a row, its values side by side, and whether they differ."""
+def config_rows(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
+    """One row per option: its value in each method, and whether they differ."""
     different = set(differing([method.config for method in methods]))
     names = dict.fromkeys(name for method in methods for name in method.config)
     return [
@@ -74,7 +74,7 @@ def config_rows(methods: Sequence[Method]) -> list[dict[str, Any]]:
 
 
 def curve_data(figure: CurveFigure, seeds: bool = True) -> dict[str, Any]:
-    """A figure as the script reads it, with or without its single seeds."""
+    """A figure as the script reads it, with or without the curves of single seeds."""
     series = [
         {
             "method": i,
@@ -89,7 +89,7 @@ def curve_data(figure: CurveFigure, seeds: bool = True) -> dict[str, Any]:
 
 
 def visit_data(figure: VisitFigure) -> dict[str, Any]:
-    """Heat maps as the script reads them: a byte per cell, 0 for never visited, else 1 … 255 by log(1 + count)."""
+    """Heat maps as the script reads them: one byte per cell, 0 if never visited, else 1 … 255 by log(1 + count)."""
     top = max(float(visits.counts.max()) for visits in figure.visits.values())
     maps = []
     for i, visits in figure.visits.items():
@@ -102,12 +102,12 @@ def visit_data(figure: VisitFigure) -> dict[str, Any]:
 
 
 def numbers(values: Floats) -> list[float | None]:
-    """Six digits of each, and null where there is none."""
+    """Each value to six digits; None if it is not finite."""
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
 
 
 def embedded(data: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot close the script element around it."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -116,24 +116,27 @@ def render(
     problems: Sequence[str],
     runs: int,
     suite: dict[str, Any] | None = None,
+    about: str = "",
 ) -> str:
-    """The report: a section for each environment, under the view of a suite if there is one."""
+    """The report: the overview of the suite, if there is one, and a section for each environment."""
     data = {"sections": [part["data"] for part in (*sections, *(suite["panels"] if suite else ()))]}
     slugs = {section["env"]: section["slug"] for section in sections}
-    return page(
-        "index.html.j2", data, sections=sections, problems=problems, runs=runs, suite=suite, slugs=slugs
-    )
+    words = {"sections": sections, "problems": problems, "runs": runs, "suite": suite, "slugs": slugs}
+    return page("index.html.j2", data, **words, about=about)
 
 
-def page(template: str, data: dict[str, Any], **words: Any) -> str:
-    """A whole page, self-contained; `data` is what its script reads, `words` what the template shows."""
+def page(template: str, data: dict[str, Any], package: str = "critex.report", **words: Any) -> str:
+    """Render a self-contained page; its script reads `data`, its template shows `words`.
+
+    Templates are those of `package` and, shared by all pages, those of the report.
+    """
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError as error:
         raise UserError('a report needs Jinja2: pip install "critex[report]"') from error
     environment = Environment(
-        loader=PackageLoader("critex.report", "template"),
+        loader=ChoiceLoader([PackageLoader(name, "template") for name in (package, "critex.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

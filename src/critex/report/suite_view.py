@@ -1,8 +1,9 @@
-"""The view of a whole suite on the page: table, curves of all tasks, costs, wall clock, links to the runs."""
+"""The overview of a suite on its page: table, curves of all tasks, costs, wall clock, links to the runs."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,34 +12,34 @@ from typing import Any
 
 import numpy as np
 
-from critex.report.cells import Cells, link
 from critex.report.figures import write_csv
 from critex.report.page import curve_data
 from critex.report.panels import bases, draw_panels, panel_rows, panels
-from critex.report.runs import RunData
-from critex.report.sheets import FORMATS, cell_sheet, notes, task_sheet
-from critex.report.tables import Grid
-from critex.report.words import ABSENT, number, text
+from critex.results.cells import Cells
+from critex.results.formatting import ABSENT, number, text
+from critex.results.runs import RunData
+from critex.tables.formats import FORMATS, cell_sheet, notes, task_sheet
+from critex.tables.grid import Grid
 
 FILES = {"csv": "csv", "md": "markdown", "tex": "latex"}
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What the finished runs of one cell took, on average; NaN where there is none."""
+    """Mean wall clock of the finished runs of one cell; NaN if there are none."""
 
     task: str
     method: str
     ms: float
-    """Milliseconds of wall clock for an environment step, learning included."""
+    """Milliseconds per environment step, learning included."""
     hours: float
-    """Of a whole run."""
+    """Hours per run."""
     ratio: float
-    """ms over that of the baseline on the same task."""
+    """`ms` relative to the baseline on the same task."""
 
 
 def suite_view(grid: Grid, cells: Cells, key: str, out: Path) -> dict[str, Any]:
-    """What the template shows; writes table.*, curves.* and costs.csv on the way."""
+    """Write table.*, curves.* and costs.csv, and return what the template shows."""
     for suffix, name in FILES.items():
         (out / f"table.{suffix}").write_text(FORMATS[name](grid), encoding="utf-8")
     shown = panels(grid, cells, key)
@@ -77,8 +78,13 @@ def suite_view(grid: Grid, cells: Cells, key: str, out: Path) -> dict[str, Any]:
     }
 
 
+def link(path: Path, out: Path) -> str:
+    """The path of a run relative to the report directory."""
+    return Path(os.path.relpath(path.resolve(), out.resolve())).as_posix()
+
+
 def clocks(grid: Grid, cells: Cells) -> list[Clock]:
-    """Every cell of the table."""
+    """The wall clock of every cell of the table."""
 
     def ms(task: str, method: str) -> float:
         return _mean(1000 * c["seconds"] / c["env_steps"] for c in _timed(cells.get((task, method), ())))
@@ -97,7 +103,7 @@ def clocks(grid: Grid, cells: Cells) -> list[Clock]:
     ]
 
 
-def _timed(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+def _timed(runs: Sequence[RunData]) -> list[dict[str, float]]:
     return [run.card for run in runs if run.card.get("seconds") and run.card.get("env_steps")]
 
 
@@ -107,9 +113,9 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def cards(grid: Grid, cells: Cells, clock: Sequence[Clock]) -> list[dict[str, Any]]:
-    """What each method cost: ranges over tasks, the geometric mean of how much slower it is, hours in all."""
+    """What each method cost: ranges over tasks, geometric mean of the slowdown, total hours."""
     found = []
-    for method in grid.columns:
+    for method in grid.methods:
         runs = [run for (_, m), each in cells.items() if m == method for run in each if run.card]
         mine = [c for c in clock if c.method == method]
         ratios = [c.ratio for c in mine if not math.isnan(c.ratio)]
@@ -118,7 +124,7 @@ def cards(grid: Grid, cells: Cells, clock: Sequence[Clock]) -> list[dict[str, An
             "Parameters of the agent": _range([run.card.get("parameters") for run in runs]),
             "Wall clock, per step": _range([c.ms for c in mine], "ms"),
             "Bonus, per step": _range([run.card.get("bonus_us_per_step") for run in runs], "µs"),
-            "Hours of all runs": text(sum(c["seconds"] for c in _timed(runs)) / 3600),
+            "Hours, all runs": text(sum(c["seconds"] for c in _timed(runs)) / 3600),
         }
         if method in grid.baseline_of:
             slower = text(float(np.exp(np.mean(np.log(ratios))))) if ratios else ABSENT
@@ -128,14 +134,14 @@ def cards(grid: Grid, cells: Cells, clock: Sequence[Clock]) -> list[dict[str, An
 
 
 def _range(values: Sequence[float | None], unit: str = "") -> str:
-    """The least and the greatest, or the one that all are."""
+    """`smallest – largest`, or the one value if all are equal."""
     known = [v for v in values if v is not None and not math.isnan(v)]
     ends = list(dict.fromkeys((text(min(known)), text(max(known))))) if known else [ABSENT]
     return f"{' – '.join(ends)} {unit}".strip()
 
 
 def cost_rows(clock: Sequence[Clock], cells: Cells) -> Iterable[list[str]]:
-    """task, method, ms per step, its ratio to the baseline, hours a run, parameters of the agent and added."""
+    """task, method, ms per step, its ratio to the baseline, hours per run, parameters of the agent and added."""
     yield ["task", "method", "ms per step", "over base", "hours", "parameters", "parameters added"]
     for c in clock:
         finished = [run.card for run in cells.get((c.task, c.method), ()) if run.card]

@@ -106,7 +106,7 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
     for number, data in enumerate(text.splitlines(), start=1):
         try:
             line = _checked(json.loads(data))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
             problem = f"{path}, line {number} is broken: {'it is no JSON' if no_json else error}"
             if broken is None:

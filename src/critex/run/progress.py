@@ -1,37 +1,40 @@
-"""How a run shows itself: a bar on a terminal, a plain line every ten seconds elsewhere."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. Losing the reader stops nothing."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from critex.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 EPISODES = 100
-"""The return shown is the mean extrinsic return of the last so many episodes."""
+"""The return shown is the mean extrinsic return of this many episodes."""
 
 LINE_SECONDS = 10.0
+NARROWEST_BAR, WIDEST_BAR = 8, 24
 
 
 class Display(Protocol):
-    """Called on a time base, a few times a second, never once a step."""
+    """Called a few times a second, not at every step."""
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Show these; NaN for what is not known yet."""
+        """Show these numbers; NaN for what is not known yet."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
 
 
 def make_display(name: str, total: int, start: int, wanted: bool) -> Display:
-    """The display that fits stdout."""
-    if not wanted:
+    """The display that suits stdout."""
+    if not wanted or sys.stdout is None:
         return Silent()
-    return Bar(name, total, start) if sys.stdout.isatty() else Lines(name, total)
+    return Guarded(Bar(name, total, start) if sys.stdout.isatty() else Lines(name, total))
 
 
 class Silent:
@@ -44,6 +47,27 @@ class Silent:
         """Nothing to close."""
 
 
+class Guarded:
+    """Falls silent when stdout is gone, as after `critex train … | head -1`; the run goes on."""
+
+    def __init__(self, display: Display):
+        self.display: Display = display
+
+    def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
+        """Show these numbers while somebody reads them."""
+        try:
+            self.display.update(step, sps, mean_return, bonus)
+        except (OSError, ValueError):  # a broken pipe, a full disk, a closed file
+            self.display = Silent()
+
+    def close(self) -> None:
+        """Close the display, if it is still there."""
+        try:
+            self.display.close()
+        except (OSError, ValueError):
+            self.display = Silent()
+
+
 class Lines:
     """A line every ten seconds, and one at the end."""
 
@@ -53,7 +77,7 @@ class Lines:
         self._last: str | None = None
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Print a line when it is time for one."""
+        """Print a line when one is due."""
         eta = clock((self._total - step) / sps) if sps > 0 else "?"
         self._last = (
             f"{self._name}: step {step:,} of {self._total:,} · {sps:,.0f} steps/s"
@@ -68,46 +92,76 @@ class Lines:
         self._last, self._next = None, time.perf_counter() + LINE_SECONDS
 
     def close(self) -> None:
-        """Print how it ended."""
+        """Print the last state."""
         self._print()
 
 
 class Bar:
-    """A rich progress bar, refreshed by `update` alone: no thread of its own."""
+    """A rich progress bar, refreshed by `update` alone: it has no thread of its own."""
 
     def __init__(self, name: str, total: int, start: int):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        numbers = "{task.fields[sps]:,.0f} steps/s · return {task.fields[ret]} (last " + str(EPISODES) + ")"
+        self._console = Console(file=sys.stdout)
+        self._bar = BarColumn(bar_width=WIDEST_BAR)
         self._progress: RichProgress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            TextColumn(numbers + " · bonus {task.fields[bonus]} · ETA {task.fields[eta]}"),
-            console=Console(file=sys.stdout),
+            TextColumn("{task.description}", markup=False),
+            self._bar,
+            TextColumn("{task.fields[text]}", markup=False),
+            console=self._console,
             auto_refresh=False,
         )
-        self._total = total
-        self._task: TaskID = self._progress.add_task(
-            name, total=total, completed=start, sps=0.0, ret="–", bonus="–", eta="?"
-        )
+        self._name, self._total = printable(name), total
+        self._task: TaskID = self._progress.add_task("", total=total, completed=start, text="")
+        self._show(start, 0.0, math.nan, math.nan)
         self._progress.start()
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Draw the bar anew."""
-        eta = clock((self._total - step) / sps) if sps > 0 else "?"
-        shown: Any = {"sps": sps, "ret": _number(mean_return), "bonus": _number(bonus), "eta": eta}
-        self._progress.update(self._task, completed=step, **shown)
+        """Redraw the bar."""
+        self._show(step, sps, mean_return, bonus)
         self._progress.refresh()
 
+    def _show(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
+        eta = clock((self._total - step) / sps) if sps > 0 else "?"
+        name, self._bar.bar_width, text = layout(
+            self._console.width,
+            self._name,
+            {
+                "steps": f"{step:,}/{self._total:,}",
+                "speed": f"{sps:,.0f} steps/s",
+                "return": f"return {_number(mean_return)} (last {EPISODES})",
+                "bonus": f"bonus {_number(bonus)}",
+                "eta": f"ETA {eta}",
+            },
+        )
+        self._progress.update(self._task, completed=step, description=name, text=text)
+
     def close(self) -> None:
-        """Leave the last state of the bar standing."""
+        """Leave the last state of the bar on the screen."""
         self._progress.stop()
 
 
+def layout(width: int, name: str, parts: dict[str, str]) -> tuple[str, int, str]:
+    """(name, width of the bar, text) that fit on one line of `width` columns; what matters least is dropped first."""
+    parts = dict(parts)
+    droppable = ["bonus", "speed", "return", "eta"]
+    short = parts["return"].partition(" (")[0]
+    while True:
+        text = " · ".join(parts.values())
+        room = width - len(text) - 2  # one column of space on either side of the bar
+        limit = max(room - NARROWEST_BAR, 8)
+        shown = name if len(name) <= limit else f"{name[: limit - 1]}…"
+        if room - len(shown) >= NARROWEST_BAR or not droppable:
+            return shown, max(min(room - len(shown), WIDEST_BAR), 1), text
+        if parts.get("return", short) != short:
+            parts["return"] = short
+        else:
+            del parts[droppable.pop(0)]
+
+
 def _number(value: float) -> str:
-    """Four digits, or a dash for what is not known."""
+    """Four digits, or a dash for an unknown value."""
     return "–" if math.isnan(value) else f"{value:.4g}"
 
 

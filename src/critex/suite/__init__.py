@@ -1,9 +1,9 @@
-"""Which runs make a table of the paper, and many runs at once: on this machine or on a Ray cluster."""
+"""Benchmarks as data, and a launcher that runs them on this machine or on a Ray cluster."""
 
 from critex.suite.jobs import Failure, Job
 from critex.suite.launch import launch
-from critex.suite.manifest import Manifest, read_manifest
-from critex.suite.paper_tables import PaperParameters, PaperTable, paper_parameters, paper_table
+from critex.suite.manifest import Manifest, claim, read_manifest
+from critex.suite.places import ray_cluster
 from critex.suite.suite import Method, Suite, Task
 from critex.suite.suites import SUITES, suite_named
 
@@ -13,13 +13,11 @@ __all__ = [
     "Job",
     "Manifest",
     "Method",
-    "PaperParameters",
-    "PaperTable",
     "Suite",
     "Task",
+    "claim",
     "launch",
-    "paper_parameters",
-    "paper_table",
+    "ray_cluster",
     "read_manifest",
     "suite_named",
 ]

@@ -1,4 +1,4 @@
-"""One run as a job: what to call, where its files lie, how far they say it is."""
+"""One run as a job: its command, its files, and its progress."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,15 +15,15 @@ from critex.run.files import in_use
 from critex.run.metrics import METRICS
 from critex.run.record import CARD, CONFIG
 
-TAIL = 5  # lines of a log that are shown of a failure
+TAIL = 5  # lines of its log that are shown for a failure
 
 
 class Progress(NamedTuple):
-    """How far a run is, as its metrics tell."""
+    """How far a run is, according to its metrics."""
 
     step: int = 0
     seconds: float = 0.0
-    """It has been working so long, over all its resumptions."""
+    """Training time, over all resumptions."""
     last: float | None = None
     """Extrinsic return of the last episode."""
 
@@ -43,7 +44,7 @@ class Job:
 
     @property
     def in_use(self) -> bool:
-        """Whether some process works on it, ours or not."""
+        """Whether some process, ours or not, works on it."""
         return in_use(self.out)
 
     @property
@@ -51,21 +52,22 @@ class Job:
         return self.out.with_name(self.out.name + ".log")
 
     def arguments(self) -> list[str]:
-        """`train …` for a run that is yet to begin, `resume …` for one that was interrupted.
+        """`train …` for a new run, `resume …` for an interrupted one.
 
-        Paths are absolute: whoever runs it may stand in another directory.
+        Paths are absolute, because a node of a cluster may run it from another directory.
         """
         out = str(self.out.absolute())
         if (self.out / CONFIG).exists():
-            return ["resume", out]
+            own_env = any(":" in env for flag, env in pairwise(self.train) if flag == "--env")
+            return ["resume", out, *(["--allow-import"] if own_env else [])]
         return ["train", *self.train, "--no-progress", "--out", out]
 
     def command(self) -> list[str]:
-        """The whole command line, for this interpreter."""
-        return [sys.executable, "-m", "critex.cli", *self.arguments()]
+        """The whole command line, with this interpreter; `-P` keeps it from importing from the current directory."""
+        return [sys.executable, "-P", "-m", "critex.cli", *self.arguments()]
 
     def progress(self) -> Progress:
-        """As far as the last lines of the metrics tell."""
+        """Read from the last lines of the metrics."""
         step, seconds, last = Progress()
         for line in _tail(self.out / METRICS):
             step, seconds = line.get("step", step), line.get("time", seconds)
@@ -73,7 +75,7 @@ class Job:
         return Progress(step, seconds, last)
 
     def log_tail(self) -> list[str]:
-        """The last lines of what it printed."""
+        """The last lines of its output."""
         try:
             return self.log.read_text(errors="replace").strip().splitlines()[-TAIL:]
         except OSError:
@@ -90,15 +92,17 @@ class Failure:
 
     @property
     def how(self) -> str:
-        return f"was killed by signal {-self.code}" if self.code < 0 else f"failed with exit code {self.code}"
+        if self.code < 0:
+            return f"was killed by signal {-self.code}"
+        return f"failed with exit code {self.code}" if self.code else "ended before it was finished"
 
     def __str__(self) -> str:
         last = self.tail[-1] if self.tail else "no output"
-        return f"{self.job.label} {self.how}: {last} (all of it: {self.job.log})"
+        return f"{self.job.label} {self.how}: {last} (full log: {self.job.log})"
 
 
 def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
-    """The whole lines within the last bytes of a JSON-lines file that is being written."""
+    """The complete lines within the last bytes of a JSON-lines file that is being written."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
@@ -107,6 +111,8 @@ def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         try:
-            yield json.loads(line)
+            values = json.loads(line)
+            if isinstance(values, dict):
+                yield values
         except ValueError:
-            continue  # cut at the beginning, or not written to its end yet
+            continue  # truncated at either end

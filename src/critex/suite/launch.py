@@ -1,4 +1,4 @@
-"""Run jobs side by side: finished ones are skipped, interrupted ones go on, failed ones get a second try."""
+"""Run jobs side by side: skip finished ones, resume interrupted ones, and retry failed ones once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from critex.errors import UserError
 from critex.run.files import disk_errors
 from critex.run.interrupt import Interrupted, StopSignals
-from critex.suite.display import display
+from critex.suite.display import Show, display
 from critex.suite.jobs import Failure, Job
 from critex.suite.ledger import Ledger
 from critex.suite.places import Here, Place, Worker
@@ -27,14 +28,14 @@ def launch(
     place: Place | None = None,
     ledger: Path | None = None,
 ) -> list[Failure]:
-    """Run every job that is not finished, `parallel` at a time; what failed twice is returned, the rest is done.
+    """Run every job that is not finished, `parallel` at a time; return the jobs that failed twice.
 
-    With a directory as `ledger`, its ledger.jsonl says what ran where. Ctrl-C and SIGTERM ask every run to write a
-    checkpoint and end, and are then raised as `Interrupted`; the same call later goes on from there. The runs of a
-    launcher that was killed go on by themselves: they are waited for, not begun twice.
+    With a directory as `ledger`, its ledger.jsonl records what ran where. Ctrl-C and SIGTERM ask every run to write a
+    checkpoint and stop, and are then raised as `Interrupted`; the same call later continues from there. Runs that
+    another launcher works on, or that outlived one that was killed, are waited for and never started twice.
     """
     launcher = Launcher(jobs, parallel, place or Here(), Ledger(ledger))
-    signals = StopSignals()
+    signals = _Quiet()
     signals.catch()
     try:
         with display(title, jobs, parallel) as show:
@@ -43,7 +44,7 @@ def launch(
                     show(launcher.states)
                     time.sleep(PAUSE)
             finally:
-                launcher.stop()
+                launcher.stop(show)
             show(launcher.states)
     finally:
         signals.release()
@@ -52,15 +53,24 @@ def launch(
     return launcher.failures
 
 
+class _Quiet(StopSignals):
+    """Prints nothing, which would tear the live table: the table itself says that the runs are stopping."""
+
+    def _handle(self, signum: int, _: FrameType | None) -> None:
+        if self.caught:
+            raise KeyboardInterrupt
+        self.caught = signum
+
+
 class Launcher:
-    """Which jobs wait, run and have ended."""
+    """Which jobs are waiting, running and done."""
 
     def __init__(self, jobs: Sequence[Job], parallel: int, place: Place, ledger: Ledger) -> None:
         self._parallel, self._place, self._ledger = parallel, place, ledger
         self._waiting = deque(job for job in jobs if not job.finished)
-        self._elsewhere: list[Job] = []  # some other process works on them
+        self._elsewhere: list[Job] = []  # another process works on them
         self._running: dict[Job, Worker] = {}
-        self._noted: set[Job] = set()  # of the running ones, those whose beginning is in the ledger
+        self._noted: set[Job] = set()  # the running jobs whose start is in the ledger
         self._tries: Counter[Job] = Counter()
         self._failed: dict[Job, Failure] = {}
         self._finished = [job for job in jobs if job.finished]
@@ -70,21 +80,22 @@ class Launcher:
 
     @property
     def states(self) -> dict[Job, str]:
-        """A word for each job."""
+        """The state of each job, in a word or two."""
         states = dict.fromkeys(self._finished, "finished") | dict.fromkeys(self._failed, "failed")
         states |= {
             job: "waits" if job not in self._tries else "waits for its second try" for job in self._waiting
         }
         states |= dict.fromkeys(self._elsewhere, "runs already")
-        return states | {job: "runs" if job in self._noted else "waits for a place" for job in self._running}
+        running = "stopping" if self._stopping else "runs"
+        return states | {job: running if job in self._noted else "waits for a CPU" for job in self._running}
 
     @property
     def failures(self) -> list[Failure]:
-        """The jobs that failed as often as they were tried."""
+        """The jobs that failed in every attempt."""
         return list(self._failed.values())
 
     def look(self) -> bool:
-        """Take note of what ended, start what can start; whether anything is left to wait for."""
+        """Collect what has ended and start what can start; return whether anything is left to wait for."""
         self._collect()
         for job in [job for job in self._elsewhere if not job.in_use]:
             self._elsewhere.remove(job)
@@ -101,22 +112,23 @@ class Launcher:
                 self._start(job)
         return bool(self._waiting or self._running or self._elsewhere)
 
-    def stop(self) -> None:
-        """Ask what runs to write a checkpoint and end, and wait for it; Ctrl-C meanwhile: without a checkpoint."""
+    def stop(self, show: Show = lambda _: None) -> None:
+        """Ask all runs to write a checkpoint and stop, and wait for them; another Ctrl-C skips the checkpoint."""
         self._stopping = True
         while self._running:
             try:
                 for worker in self._running.values():
                     worker.stop()
                 while self._running:
-                    self._collect()
+                    show(self.states)
                     time.sleep(PAUSE / 5)
+                    self._collect()
             except KeyboardInterrupt:
                 continue
 
     @property
     def _neighbours(self) -> int:
-        """How many of the runs elsewhere are on this machine, left over from a launcher that was killed."""
+        """How many of the runs that other launchers started are on this machine."""
         return sum(self._ledger.host(job) in (None, socket.gethostname()) for job in self._elsewhere)
 
     def _start(self, job: Job) -> None:
@@ -131,7 +143,7 @@ class Launcher:
             self._note(job)
 
     def _note(self, job: Job) -> None:
-        """Enter its beginning into the ledger, once it has begun."""
+        """Record the start of a job in the ledger, once it has started."""
         if job not in self._noted and (began := self._running[job].began()):
             self._noted.add(job)
             self._ledger.began(job, began)
@@ -144,9 +156,12 @@ class Launcher:
                 continue
             del self._running[job]
             self._noted.discard(job)
-            if code == 0:
+            if job.finished:  # the card, not the exit code, says that a run is finished
                 self._finished.append(job)
-                self._ledger.ended(job, "finished")
+                self._ledger.ended(job, "finished" if code == 0 else "deferred")
+            elif job.in_use:  # another launcher was faster: it is that one's run
+                self._elsewhere.append(job)
+                self._ledger.ended(job, "deferred")
             elif self._stopping:
                 self._waiting.append(job)
                 self._ledger.ended(job, "stopped")

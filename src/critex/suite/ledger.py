@@ -1,12 +1,13 @@
-"""ledger.jsonl: what ran where, from when to when, with which versions, and how it ended.
+"""ledger.jsonl: what ran where and when, with which versions, and how it ended.
 
-Two lines for each try of a run, `began` and `ended`; only ever appended to.
+Two lines for each attempt at a run, `began` and `ended`; lines are only appended.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,37 +20,39 @@ LEDGER = "ledger.jsonl"
 
 
 class Ledger:
-    """The ledger of a directory of runs; without a directory nothing is written."""
+    """The ledger of a directory of runs; without a directory, nothing is written."""
 
     def __init__(self, directory: Path | None) -> None:
         self.path = directory / LEDGER if directory else None
-        self._open: dict[str, dict[str, Any]] = {}
+        self._open: dict[
+            str, list[dict[str, Any]]
+        ] = {}  # attempts that have not ended; two launchers may each have one
         for line in read_ledger(self.path) if self.path else ():
             self._note(line)
 
     def host(self, job: Job) -> str | None:
-        """Where the try that has not ended runs; none where there is no such."""
+        """The host of the attempt that has not ended, if there is one."""
         began = self._open.get(self._name(job))
-        return str(began["host"]) if began else None
+        return str(began[-1]["host"]) if began else None
 
     def began(self, job: Job, began: Began) -> None:
-        """A try began."""
+        """Record the start of an attempt."""
         self._write("began", job, began._asdict())
 
     def ended(self, job: Job, outcome: str, failure: Failure | None = None) -> None:
-        """A try ended: finished, failed or stopped; or it is found to have, after its launcher was killed."""
-        began = self._open.get(self._name(job), {})
+        """Record the end of the latest attempt: finished, failed, stopped, deferred or abandoned."""
+        began = (self._open.get(self._name(job)) or [{}])[-1]
         where = {key: value for key, value in began.items() if key in ("host", "pid")}
         why = {"code": failure.code, "log": failure.tail} if failure else {}
         self._write("ended", job, {**where, "outcome": outcome, **why})
 
     def close_abandoned(self, job: Job) -> None:
-        """Note the end of a try that nobody was there to see."""
-        if self._name(job) in self._open and not job.in_use:
+        """Record the end of attempts whose launcher was killed; one that another launcher has just started goes on."""
+        while (began := self._open.get(self._name(job))) and not job.in_use and not _alive(began[-1]):
             self.ended(job, "finished" if job.finished else "abandoned")
 
     def _name(self, job: Job) -> str:
-        """The run's directory, seen from the ledger."""
+        """The run's directory, relative to the ledger."""
         return os.path.relpath(job.out, self.path.parent) if self.path else ""
 
     def _write(self, event: str, job: Job, values: dict[str, Any]) -> None:
@@ -62,20 +65,33 @@ class Ledger:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 size = os.fstat(fd).st_size
-                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # by a crash, in the middle of a line
+                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a crash left half a line
                 write_all(fd, b"\n" * cut + json.dumps(line, ensure_ascii=False).encode() + b"\n")
             finally:
                 os.close(fd)
 
     def _note(self, line: dict[str, Any]) -> None:
+        attempts = self._open.setdefault(line["run"], [])
         if line["event"] == "began":
-            self._open[line["run"]] = line
+            attempts.append(line)
         else:
-            self._open.pop(line["run"], None)
+            where = (line.get("host"), line.get("pid"))
+            attempts[:] = [began for began in attempts if (began.get("host"), began.get("pid")) != where]
+
+
+def _alive(began: dict[str, Any]) -> bool:
+    """Whether the process of an attempt on this machine still exists."""
+    if began.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(began["pid"]), 0)
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger, without those that a crash has cut; none where there is no file."""
+    """The lines of a ledger, without those truncated by a crash; empty if there is no file."""
     lines = []
     for text in path.read_bytes().split(b"\n") if path.exists() else ():
         try:

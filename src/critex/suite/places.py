@@ -1,4 +1,4 @@
-"""Where runs run: in processes here, or in the same processes on the nodes of a Ray cluster."""
+"""Where runs execute: in processes on this machine, or in the same processes on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM
 
 
 class Began(NamedTuple):
-    """What runs where, and with which versions."""
+    """What was started, where, and with which versions."""
 
     arguments: list[str]
     host: str
@@ -34,10 +34,10 @@ class Worker(Protocol):
     """A run that was started."""
 
     def began(self) -> Began | None:
-        """Where it runs; none while it waits for a place."""
+        """Where it runs; None while it waits for a free CPU."""
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; none while it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
 
     def stop(self) -> None:
         """Ask it to write a checkpoint and end; asked twice, it ends at once."""
@@ -47,17 +47,17 @@ class Place(Protocol):
     """Starts runs."""
 
     def start(self, job: Job) -> Worker:
-        """Begin the job's run or go on with it; what it prints is appended to the job's log."""
+        """Start or resume the job's run; its output is appended to the job's log."""
 
 
 class Process:
-    """One run in a single-threaded process of its own. A cluster runs this very class on its nodes.
+    """One run in its own single-threaded process. A cluster runs this same class on its nodes.
 
-    The process has a session of its own: Ctrl-C reaches the launcher, which then asks every run to stop, wherever it is.
+    The process has its own session: Ctrl-C reaches only the launcher, which then asks every run to stop.
     """
 
     def __init__(self, arguments: list[str], log: str) -> None:
-        command = [sys.executable, "-m", "critex.cli", *arguments]
+        command = [sys.executable, "-P", "-m", "critex.cli", *arguments]  # -P: no imports from here
         with open(log, "ab") as output:  # noqa: PTH123
             self._process = subprocess.Popen(
                 command,
@@ -89,7 +89,7 @@ class Here:
 
 
 class RayCluster:
-    """A Ray cluster whose nodes see the directory of the runs under the same path: an actor with one CPU a run."""
+    """A Ray cluster whose nodes see the directory of the runs under the same path; one actor with one CPU per run."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -104,7 +104,7 @@ class RayCluster:
 
 
 class _RayWorker:
-    """The launcher's side of a `Process` on a node; nothing here waits for it."""
+    """The launcher's view of a `Process` on a node; no call here blocks."""
 
     def __init__(self, ray: Any, actor: Any, job: Job) -> None:
         self._ray, self._actor, self._job = ray, actor, job
@@ -122,11 +122,11 @@ class _RayWorker:
     def stop(self) -> None:
         if self.began():
             self._actor.stop.remote()
-        else:  # it has not begun
+        else:  # it has not started
             self._ray.kill(self._actor)
 
     def _answer(self, question: str) -> Any:
-        """What the actor last said, if it has; and the question is put again."""
+        """The actor's last answer, if there is one; then ask again."""
         ready, _ = self._ray.wait([self._asked[question]], timeout=0)
         if not ready or self._lost:
             return None
@@ -143,7 +143,7 @@ class _RayWorker:
 
 @contextlib.contextmanager
 def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
-    """The cluster at `address`, or a new one with so many CPUs on this machine that ends with the block."""
+    """The cluster at `address`, or a new one on this machine with `cpus` CPUs that ends with the block."""
     try:
         ray = import_module("ray")
     except ImportError:
@@ -165,7 +165,7 @@ def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address where nobody answers at once: Ray itself would try for many minutes."""
+    """Refuse an address that does not answer: Ray itself would keep trying for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host and address in ("auto", "local"):
         return
@@ -179,6 +179,6 @@ def _knock(address: str) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """An error message without its line breaks, and not all of a traceback."""
+    """An error message on one line, shortened if it is a whole traceback."""
     text = " ".join(str(error).split())
     return text if len(text) < 400 else f"{text[:200]} … {text[-200:]}"

@@ -68,7 +68,7 @@ class Suite:
     flags: str = ""
     """Options of `critex train` that every run gets."""
     paper: str | None = None
-    """The table of `paper_tables.toml` to compare with."""
+    """The table of the paper to compare with (see `critex.tables.paper`)."""
     score: Literal["episodes", "evaluations"] = "episodes"
     """What a final score averages: the last training episodes, or the last evaluations."""
     version: int = 1

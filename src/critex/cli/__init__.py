@@ -1,0 +1,90 @@
+"""The command line, `critex COMMAND`: each command is a module of this package with `main(args)`.
+
+A new command is one module and one line in `COMMANDS`. Modules are imported when their command is called, so that
+help and errors do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from critex.errors import UserError, printable, unknown
+
+if TYPE_CHECKING:
+    from critex.cli.train import train_config
+
+__all__ = ["COMMANDS", "dispatch", "main", "train_config"]
+
+PROG = "critex"
+
+COMMANDS = {
+    "train": "train an agent",
+    "resume": "continue an interrupted run",
+    "eval": "evaluate a trained agent, without bonus",
+    "report": "compare runs on one page",
+    "explain": "watch a trained agent and how new each of its steps is",
+    "suite": "run all the runs behind a table",
+    "table": "our scores beside the paper's",
+    "demo": "see exploration happen: DQN with and without CAE on DeepSea",
+    "doctor": "what works here, and what to install for the rest",
+    "completion": "set up tab completion for bash and zsh",
+}
+"""Command → its line in `critex --help`, in the order of a first session."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point. A mistake of the user is one clear line and exit code 2."""
+    try:
+        dispatch(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"{PROG}: {printable(str(error))}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
+    except KeyboardInterrupt:
+        print(f"{PROG}: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader has gone, as in `critex … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # what a shell reports for SIGPIPE
+
+
+def dispatch(args: list[str]) -> None:
+    """Run the command that the arguments name."""
+    match args:
+        case [] | ["-h" | "--help" | "help"]:
+            print(overview())
+        case ["-V" | "--version", *_]:
+            from critex import __version__
+
+            print(f"{PROG} {__version__}")
+        case ["help", *rest]:
+            dispatch([*rest, "--help"])
+        case [name, *rest] if name in COMMANDS:
+            import_module(f"critex.cli.{name}").main(rest)
+        case [name, *_]:
+            raise unknown("command", name, [*COMMANDS, "help"])
+
+
+def overview() -> str:
+    """What `critex --help` prints."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [f"usage: {PROG} COMMAND [OPTIONS]", "", *lines, "", f"{PROG} help COMMAND lists its options."]
+    )
+
+
+def problems_to_stderr(problems: list[str]) -> None:
+    """Print one line for each problem with the runs."""
+    for problem in problems:
+        print(printable(problem), file=sys.stderr)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "train_config":
+        from critex.cli.train import train_config
+
+        return train_config
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m critex.cli`."""
+
+from critex.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""`critex demo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from critex.cli.options import parse, require_at_least_one
+from critex.errors import UserError
+
+
+@dataclass
+class Options:
+    """Train DQN with and without CAE on a DeepSea that ε-greedy does not solve, and write a report."""
+
+    out: Path = Path("demo")
+    """Directory of the demo. Called again, it keeps finished runs and continues interrupted ones."""
+    seeds: int = 3
+    """Runs of each method."""
+    jobs: int = 2
+    """Runs side by side, one thread each."""
+
+
+def main(args: list[str]) -> None:
+    """Run the demo, report on it, and say what to conclude."""
+    options = parse(Options, "critex demo", args)
+    require_at_least_one(seeds=options.seeds, jobs=options.jobs)
+    from critex.cli.report import report_runs
+    from critex.demo import ABOUT, demo_jobs
+    from critex.run.files import disk_errors
+    from critex.suite import launch
+
+    with disk_errors(options.out):
+        options.out.mkdir(parents=True, exist_ok=True)
+    jobs = demo_jobs(options.out, range(1, options.seeds + 1))
+    failures = launch(jobs, options.jobs, "demo")
+    if failures:
+        raise UserError("; ".join(map(str, failures)))
+    report_runs([job.out for job in jobs], options.out / "report", ABOUT)
+    print(f"\n{ABOUT}")

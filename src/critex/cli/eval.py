@@ -1,0 +1,45 @@
+"""`critex eval RUN`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from critex.cli.options import parse, require_at_least_one
+
+
+@dataclass
+class Options:
+    """Play a trained agent greedily, without bonus, and print its extrinsic return."""
+
+    run: Path
+    """Directory of the run, finished or interrupted."""
+    episodes: int = 20
+    """Number of episodes."""
+    seed: int = 0
+    """Seed of the environments."""
+    allow_import: bool = False
+    """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
+
+
+def main(args: list[str]) -> None:
+    """Evaluate the agent and print mean and standard deviation of its return."""
+    options = parse(Options, "critex eval", args)
+    require_at_least_one(episodes=options.episodes)
+    from statistics import fmean, stdev
+
+    from critex.envs import Envs
+    from critex.envs.imports import require_trusted
+    from critex.run import evaluate, read_config
+    from critex.trained import load_trained
+
+    require_trusted(options.run, read_config(options.run)[1].get("env"), options.allow_import)
+    trained = load_trained(options.run)
+    make_envs = partial(Envs, trained.cfg.env)
+    returns = evaluate(trained.agent.policy, make_envs, options.episodes, options.seed)["returns"]
+    spread = stdev(returns) if len(returns) > 1 else 0.0
+    print(
+        f"{options.run} at step {trained.step}: return {fmean(returns):.4g} ± {spread:.4g} "
+        f"over {len(returns)} episodes"
+    )

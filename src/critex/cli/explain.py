@@ -1,0 +1,42 @@
+"""`critex explain RUN`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from critex.cli.options import parse, require_at_least_one
+
+
+@dataclass
+class Options:
+    """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map, and
+    what the features φ behind the bonus look like."""
+
+    run: Path
+    """Directory of the run, finished or interrupted."""
+    episodes: int = 3
+    """Number of episodes to play."""
+    seed: int = 0
+    """Seed of the environment."""
+    max_steps: int = 300
+    """Longest part of an episode to show, in steps."""
+    out: Path = Path("explain")
+    """Directory to write to; its index.html is the page."""
+    allow_import: bool = False
+    """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
+
+
+def main(args: list[str]) -> None:
+    """Write the page and print what there is to say about it."""
+    options = parse(Options, "critex explain", args)
+    require_at_least_one(episodes=options.episodes, max_steps=options.max_steps)
+    from critex.envs.imports import require_trusted
+    from critex.explain import explain
+    from critex.run import read_config
+
+    require_trusted(options.run, read_config(options.run)[1].get("env"), options.allow_import)
+    index, notes = explain(options.run, options.out, options.episodes, options.seed, options.max_steps)
+    for note in notes:
+        print(note)
+    print(f"page: {index}")

@@ -1,0 +1,219 @@
+"""Dataclasses as command-line options: their flags, their help page, and parsing with one-line errors.
+
+A field without a default is a positional argument. The docstring under a field is its help.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import io
+import re
+import shutil
+import textwrap
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from critex.errors import UserError
+
+T = TypeVar("T")
+Sections = Mapping[str, Sequence["Option"]]
+
+INDENT, COLUMN, WIDEST = 2, 28, 100
+
+
+@dataclass(frozen=True)
+class Option:
+    """One flag or positional argument."""
+
+    name: str
+    """Dotted, with hyphens: `bonus.phi-norm`; a positional argument keeps its own name."""
+    metavar: str
+    help: str
+    default: str | None
+    """As shown in the help; None for a positional argument."""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> list[str]:
+        """`--steps`; also `--no-progress` for a switch; none for a positional argument."""
+        if self.default is None:
+            return []
+        parent, _, leaf = self.name.rpartition(".")
+        negative = f"--{parent}{'.' if parent else ''}no-{leaf}"
+        return [f"--{self.name}"] if self.metavar else [f"--{self.name}", negative]
+
+    @property
+    def usage(self) -> str:
+        """The left column of the help page."""
+        name = self.flags[self.default == "on"] if self.flags and not self.metavar else "".join(self.flags)
+        return f"{name} {self.metavar}".strip()
+
+
+def options_of(cls: type, default: Any = None, prefix: str = "") -> list[Option]:
+    """The options of a dataclass, nested ones included; `default` is an instance with the defaults to show."""
+    hints = get_type_hints(cls, include_extras=True)
+    found: list[Option] = []
+    for field in dataclasses.fields(cls):
+        missing = default is None and field.default is dataclasses.MISSING
+        factory = field.default_factory
+        if default is not None:
+            value = getattr(default, field.name)
+        else:
+            value = field.default if factory is dataclasses.MISSING else factory()
+        name = prefix + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found += options_of(type(value), value, f"{name}.")
+            continue
+        metavar, choices, bounds = _describe(hints[field.name])
+        help_ = field_help(cls).get(field.name, "")
+        if missing and factory is dataclasses.MISSING:
+            found.append(
+                Option(field.name, re.sub("PATH|TEXT", field.name.upper(), metavar), help_, None, choices)
+            )
+        else:
+            shown = "; ".join(filter(None, (_shown(value), bounds)))
+            found.append(Option(name, metavar, help_, shown, choices))
+    return found
+
+
+def _describe(hint: Any) -> tuple[str, tuple[str, ...], str]:
+    """(metavar, choices, bounds) of a type; the metavar of a switch is empty."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:  # metadata that can contain a value is its range
+        metavar, choices, _ = _describe(args[0])
+        return metavar, choices, "; ".join(str(extra) for extra in args[1:] if hasattr(extra, "__contains__"))
+    if origin in (Union, types.UnionType):
+        return next(_describe(arg) for arg in args if arg is not type(None))
+    if origin is Literal:
+        choices = tuple(map(str, args))
+        return f"{{{','.join(choices)}}}", choices, ""
+    if origin is tuple:
+        metavar, choices, bounds = _describe(args[0])
+        return f"{metavar} …", choices, bounds
+    return {bool: "", int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}.get(hint, "VALUE"), (), ""
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None | "" | ():
+            return ""
+        case bool():
+            return "on" if value else "off"
+        case tuple():
+            return " ".join(map(str, value))
+    return str(value)
+
+
+@cache
+def field_help(cls: type) -> dict[str, str]:
+    """Field → the docstring under it, each on one line; a subclass overrides its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__dataclass_fields__" not in vars(base):
+            continue
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        except (OSError, TypeError):  # a class that was made at run time
+            continue
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for statement, after in pairwise(statements):
+            match statement, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+# Help -----------------------------------------------------------------------------------------------------
+
+
+def help_page(prog: str, description: str, sections: Sections, width: int | None = None) -> str:
+    """The help of a command, wrapped to the terminal."""
+    width = min(width or shutil.get_terminal_size().columns, WIDEST)
+    every = [option for options in sections.values() for option in options]
+    positional = " ".join(option.metavar for option in every if not option.flags)
+    flags = "[OPTIONS]" if any(option.flags for option in every) else ""
+    parts = [" ".join(filter(None, ("usage:", prog, positional, flags)))]
+    parts += [textwrap.fill(" ".join(description.split()), width)]
+    for title, options in sections.items():
+        if options:
+            parts.append("\n".join([f"{title}:", *(_entry(option, width) for option in options)]))
+    return "\n\n".join(filter(None, parts))
+
+
+def _entry(option: Option, width: int) -> str:
+    default = f" (default: {option.default})" if option.default else ""
+    margin = " " * COLUMN
+    lines = textwrap.wrap(
+        option.help + default, width - COLUMN, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    usage = " " * INDENT + option.usage
+    if len(usage) > COLUMN - 2:
+        return "\n".join([usage, *(margin + line for line in lines)])
+    return "\n".join([f"{usage:<{COLUMN}}{lines[0]}".rstrip(), *(margin + line for line in lines[1:])])
+
+
+# Parsing --------------------------------------------------------------------------------------------------
+
+
+def parse(
+    cls: type[T], prog: str, args: list[str], default: Any = None, sections: Sections | None = None
+) -> T:
+    """Parse the arguments into the dataclass `cls`; a mistake is a `UserError` of one line."""
+    known = options_of(cls, default)
+    if "-h" in args or "--help" in args:
+        split = {
+            "arguments": [o for o in known if not o.flags],
+            "options": [o for o in known if o.flags],
+        }
+        print(help_page(prog, cls.__doc__ or "", sections or split))
+        raise SystemExit(0)
+    _refuse_unknown(args, known, prog)
+    import tyro
+
+    box = io.StringIO()
+    try:
+        with redirect_stderr(box):
+            options = {} if default is None else {"default": default}
+            parsed: T = tyro.cli(
+                cls, prog=prog, args=args, config=(tyro.conf.PositionalRequiredArgs,), **options
+            )
+            return parsed
+    except SystemExit:
+        message = _message(box.getvalue())
+        if message.startswith("Missing from"):
+            message = f"missing {' '.join(option.metavar for option in known if not option.flags)}"
+        raise UserError(f"{message} (see {prog} --help)") from None
+
+
+def _refuse_unknown(args: Iterable[str], known: Sequence[Option], prog: str) -> None:
+    flags = [flag for option in known for flag in option.flags]
+    for arg in args:
+        flag = arg.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in flags:
+            near = get_close_matches(flag, flags, n=1) or [f for f in flags if f.endswith(f".{flag[2:]}")][:1]
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UserError(f"unknown option {arg.partition('=')[0]}{hint} (see {prog} --help)")
+
+
+def _message(box: str) -> str:
+    """The message in tyro's error box: sections between rules; without a frame, the title is the first of them."""
+    lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
+    sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
+    return re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
+
+
+def require_at_least_one(**values: int) -> None:
+    """Refuse counts below 1."""
+    for name, value in values.items():
+        if value < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

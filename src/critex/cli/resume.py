@@ -1,0 +1,33 @@
+"""`critex resume RUN`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from critex.cli.options import parse
+
+
+@dataclass
+class Options:
+    """Continue an interrupted run from its last checkpoint, exactly as if it had never stopped."""
+
+    run: Path
+    """Directory of the run."""
+    allow_import: bool = False
+    """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
+
+
+def main(args: list[str]) -> None:
+    """Continue the run to its end."""
+    options = parse(Options, "critex resume", args)
+    from critex.algorithms import algorithm_module, load_config
+    from critex.envs.imports import require_trusted
+    from critex.run import Run, read_config
+
+    name, data = read_config(options.run)
+    require_trusted(options.run, data.get("env"), options.allow_import)
+    cfg = load_config(name, data)
+    with Run.open(options.run, cfg) as run:
+        algorithm_module(name).train(cfg, run)
+        print(f"finished: {run.path}")

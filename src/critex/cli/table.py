@@ -1,0 +1,53 @@
+"""`critex table NAME`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from critex.cli import problems_to_stderr
+from critex.cli.options import parse
+
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+
+
+@dataclass
+class Options:
+    """Print a table: our runs beside the paper's numbers, with the difference."""
+
+    name: str
+    """A suite, or one of the paper's tables minihack, habitat, parameters."""
+    runs: Path | None = None
+    """Directory of the suite's runs; without it, the paper's numbers alone."""
+    format: Literal["terminal", "markdown", "latex", "csv"] | None = None
+    """How to write it; by default as the ending of --out says (.md, .tex, .csv), otherwise for a terminal."""
+    out: Path | None = None
+    """File to write instead of printing."""
+    curves: Path | None = None
+    """Also draw the learning curves of all tasks into this .png or .svg, with their numbers as .csv beside it."""
+
+
+def main(args: list[str]) -> None:
+    """Print or write the table."""
+    options = parse(Options, "critex table", args)
+    from critex.report.panels import write_curves
+    from critex.run.files import disk_errors
+    from critex.tables import FORMATS, fill, table_named
+    from critex.tables.formats import print_grid
+
+    table, problems = table_named(options.name), list[str]()
+    grid, cells = fill(table, options.runs, problems)
+    problems_to_stderr(problems)
+    if options.curves:
+        write_curves(table, grid, cells, options.curves)
+    out = options.out
+    format_ = options.format or SUFFIXES.get(out.suffix if out else "", "terminal")
+    if out:
+        with disk_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(FORMATS[format_](grid), encoding="utf-8")
+    elif format_ == "terminal":
+        print_grid(grid)
+    else:
+        print(FORMATS[format_](grid), end="")

@@ -1,0 +1,91 @@
+"""`critex train ALGORITHM`."""
+
+from __future__ import annotations
+
+from dataclasses import field, fields, make_dataclass
+from itertools import pairwise
+from typing import Any
+
+from critex.cli.options import Option, Sections, options_of, parse
+
+PROG = "critex train"
+FIRST = ("env", "steps", "explorer", "alpha", "preset", "seed", "out")
+"""The options that most commands set."""
+
+
+def main(args: list[str]) -> None:
+    """Train an agent, and print where its run is."""
+    from critex.algorithms import ALGORITHMS, algorithm_module
+
+    if not args or args[0] in ("-h", "--help"):
+        print(f"usage: {PROG} ALGORITHM [OPTIONS]\n\nalgorithms: {', '.join(ALGORITHMS)}\n")
+        print(
+            "critex help train ALGORITHM lists the options;\nwith --explorer NAME also those of that explorer."
+        )
+        return
+    name = args[0]
+    cfg = train_config(name, args[1:])
+    from critex.envs.imports import import_env
+    from critex.run import Run
+
+    import_env(cfg.env)
+    with Run.create(name, cfg) as run:
+        algorithm_module(name).train(cfg, run)
+        print(f"finished: {run.path}")
+
+
+def train_config(name: str, args: list[str]) -> Any:
+    """The options of `critex train`; flags override the preset, which overrides the defaults."""
+    from critex.algorithms import algorithm_module, default_config
+
+    config = algorithm_module(name).Config
+    explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))
+    default = default_config(name, explorer or config.explorer, preset, env)
+    # The explorer decides which options --bonus.* exist, so the type of that field is set here.
+    typed = make_dataclass(
+        config.__name__,
+        [("bonus", type(default.bonus), field(default=default.bonus))],
+        bases=(config,),
+        kw_only=True,
+        namespace={"__doc__": config.__doc__},
+    )
+    values = typed(**{f.name: getattr(default, f.name) for f in fields(default)})
+    parsed = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default))
+    if default.env.startswith(f"{parsed.env}?"):  # the preset adds the options of its task to the id
+        parsed.env = default.env
+    return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
+
+
+def peek(args: list[str], flag: str) -> str | None:
+    """The value of a flag before the real parsing; the last one counts."""
+    found = None
+    for arg, after in pairwise([*args, None]):
+        if arg == f"--{flag}":
+            found = after
+        elif arg and arg.startswith(f"--{flag}="):
+            found = arg.partition("=")[2]
+    return found
+
+
+def help_sections(name: str, default: Any) -> Sections:
+    """The options in the order in which people need them: common, algorithm, bonus, bookkeeping."""
+    from critex.explorers import ExplorationConfig
+    from critex.run import RunConfig
+
+    def named(config: type) -> set[str]:
+        return {f.name.replace("_", "-") for f in fields(config)} - set(FIRST)
+
+    options = options_of(type(default), default)
+    bonus, run = named(ExplorationConfig), named(RunConfig)
+
+    def is_bonus(option: Option) -> bool:
+        return option.name.startswith("bonus.") or option.name in bonus
+
+    by_name = {option.name: option for option in options}
+    rest = [option for option in options if option.name not in FIRST]
+    return {
+        "most used": [by_name[n] for n in FIRST if n in by_name],
+        name: [option for option in rest if not is_bonus(option) and option.name not in run],
+        f"bonus ({default.explorer})": sorted(filter(is_bonus, rest), key=lambda option: "." in option.name),
+        "bookkeeping": [option for option in rest if option.name in run],
+    }

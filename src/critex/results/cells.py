@@ -1,0 +1,88 @@
+"""The runs of a suite, read from `DIR/<task>/<method>/seed-<n>` and grouped by cell (task, method)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from critex.errors import UserError
+from critex.results.runs import RunData, load_run
+from critex.results.stats import final_evaluations, final_score
+
+Cell = tuple[str, str]
+"""(task, method): one entry of a table."""
+
+Cells = dict[Cell, tuple[RunData, ...]]
+"""The runs of each cell, ordered by seed."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The final score of one run."""
+
+    seed: int
+    value: float
+    steps: int
+    """Environment steps taken."""
+    finished: bool = True
+
+
+def load_cells(directory: Path, cells: Iterable[Cell], problems: list[str]) -> Cells:
+    """Load the usable runs of these cells; append one line to `problems` for each run that cannot be used.
+
+    Cells without runs are left out.
+    """
+    found: Cells = {}
+    for task, method in cells:
+        runs: dict[int, RunData] = {}
+        for path in sorted(filter(Path.is_dir, (directory / task / method).glob("seed-*"))):
+            try:
+                run = load_run(path, problems)
+                if run.env.partition("?")[0] != task:
+                    raise UserError(f"{path} is a run of {run.env}, not of {task}")
+                if runs.setdefault(run.seed, run) is not run:
+                    raise UserError(f"{path} repeats seed {run.seed} of {runs[run.seed].path}")
+            except UserError as error:
+                problems.append(f"{error}; left out")
+        if runs:
+            found[task, method] = tuple(runs[seed] for seed in sorted(runs))
+    return found
+
+
+def last_episodes(run: RunData) -> float:
+    """Mean extrinsic return of the last 100 training episodes."""
+    return final_score(run.returns)
+
+
+def last_evaluations(run: RunData) -> float:
+    """Mean of the last tenth of the evaluations; only the last one if the run stops when it reaches its goal."""
+    values = run.series["evaluation"][1]
+    return final_evaluations(values if run.config.get("stop_return") is None else values[-1:])
+
+
+def parameter_count(run: RunData) -> float:
+    """Parameters of agent and explorer."""
+    counts = (run.card.get(key) for key in ("parameters", "parameters_added"))
+    return sum(float(n) if isinstance(n, int | float) else math.nan for n in counts)
+
+
+SCORES: Mapping[str, Callable[[RunData], float]] = {
+    "episodes": last_episodes,
+    "evaluations": last_evaluations,
+    "parameters": parameter_count,
+}
+
+
+def scores(cells: Cells, kind: str, problems: list[str]) -> dict[Cell, list[Score]]:
+    """The final score of each run, of a kind in `SCORES`; `problems` names the runs that have none yet."""
+    found: dict[Cell, list[Score]] = {}
+    for cell, runs in cells.items():
+        for run in runs:
+            value = SCORES[kind](run)
+            if math.isnan(value):
+                problems.append(f"{run.path} has no {kind} yet and cannot be scored; left out of the table")
+            else:
+                found.setdefault(cell, []).append(Score(run.seed, value, run.steps, run.finished))
+    return found

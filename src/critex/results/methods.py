@@ -1,0 +1,125 @@
+"""Runs that differ only in their seed form one method, labelled by what distinguishes it from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from critex.results.formatting import ABSENT
+from critex.results.runs import RunData, load_runs
+from critex.results.stats import Summary, final_score, summarise
+
+NOT_THE_METHOD = frozenset(
+    ("seed", "out", "progress", "tensorboard", "wandb", "checkpoint_every", "checkpoint_minutes")
+)
+"""Options that do not change what a method is: at most they change its random numbers."""
+
+
+@dataclass(frozen=True)
+class MethodRuns:
+    """The runs of one method on one environment, by seed."""
+
+    env: str
+    label: str
+    config: dict[str, Any]
+    runs: tuple[RunData, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that were run."""
+        return [run.seed for run in self.runs]
+
+
+@dataclass(frozen=True)
+class FinalScore:
+    """One row of the final-score table."""
+
+    env: str
+    label: str
+    seeds: list[int]
+    training: Summary
+    """Over seeds: the mean extrinsic return of the last 100 training episodes."""
+    evaluation: Summary
+    """Over seeds: the last evaluation, greedy and without bonus; n = 0 if there was none."""
+
+
+def final_score_of(method: MethodRuns) -> FinalScore:
+    """The scores of a method, summarised over its seeds."""
+    training = [final_score(run.returns) for run in method.runs if run.returns.size]
+    evaluations = [run.series["evaluation"][1] for run in method.runs]
+    last = [float(values[-1]) for values in evaluations if values.size]
+    return FinalScore(method.env, method.label, method.seeds, summarise(training), summarise(last))
+
+
+def final_scores(runs: Iterable[Path], problems: list[str] | None = None) -> list[FinalScore]:
+    """The final-score table of these run directories; `problems` receives one line for each defect."""
+    problems = [] if problems is None else problems
+    return [final_score_of(method) for method in group(load_runs(runs, problems), problems)]
+
+
+def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
+    """Group runs into methods, environment by environment; methods without an explorer come first."""
+    groups: dict[tuple[str, str], dict[int, RunData]] = {}
+    for run in runs:
+        options = sorted((name, value) for name, value in _config(run).items() if value is not None)
+        key = (run.env, repr(options))
+        first = groups.setdefault(key, {}).setdefault(run.seed, run)
+        if first is not run:
+            problems.append(f"{run.path} repeats seed {run.seed} of {first.path}; left out")
+    envs = list(dict.fromkeys(env for env, _ in groups))
+    methods: list[MethodRuns] = []
+    for env in envs:
+        members = [by_seed for (e, _), by_seed in groups.items() if e == env]
+        members.sort(key=lambda by_seed: _explorer(next(iter(by_seed.values()))) != "none")  # baselines first
+        heads = [next(iter(by_seed.values())) for by_seed in members]
+        for label, head, by_seed in zip(_labels(heads), heads, members, strict=True):
+            methods.append(MethodRuns(env, label, _config(head), tuple(by_seed[s] for s in sorted(by_seed))))
+    return methods
+
+
+def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the options that differ between configs.
+
+    A missing option, as in a run older than the option, counts as None.
+    """
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [n for n in names if any(_get(c, n) != _get(configs[0], n) for c in configs)]
+
+
+def _get(config: Mapping[str, Any], name: str) -> tuple[type, Any]:
+    value = config.get(name)
+    return type(value), value  # 1, 1.0 and True are different values in a config
+
+
+def _explorer(run: RunData) -> str:
+    return str(run.config.get("explorer", "none"))
+
+
+def shown(value: Any) -> str:
+    """A config value as a person would write it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _config(run: RunData) -> dict[str, Any]:
+    return {name: value for name, value in run.config.items() if name not in NOT_THE_METHOD}
+
+
+def _labels(runs: Sequence[RunData]) -> list[str]:
+    """`dqn`, `dqn+cae`; if several share a name, `dqn+cae (thompson)` or `dqn+cae (alpha=0.3)`."""
+
+    def base(run: RunData) -> str:
+        explorer = _explorer(run)
+        return run.algorithm if explorer == "none" else f"{run.algorithm}+{explorer}"
+
+    labels = []
+    for run in runs:
+        names = differing([_config(other) for other in runs if base(other) == base(run)])
+        traits = [_trait(name, run.config.get(name, ABSENT)) for name in names]
+        labels.append(base(run) + (f" ({', '.join(traits)})" if traits else ""))
+    return labels
+
+
+def _trait(name: str, value: Any) -> str:
+    return value if isinstance(value, str) and value != ABSENT else f"{name.split('.')[-1]}={shown(value)}"

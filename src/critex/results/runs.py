@@ -1,0 +1,171 @@
+"""Load run directories. Whatever is broken or foreign is reported, and everything else is still read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from critex.errors import UserError, printable
+from critex.results.stats import Floats
+from critex.results.visits import VisitHistory, read_visits
+from critex.run import read_config, read_metrics
+from critex.run.metrics import METRICS
+from critex.run.record import CARD, CONFIG
+
+Series = tuple[Floats, Floats]
+"""(steps [E], values [E])."""
+
+SERIES = {
+    "return": ("episode", "return"),
+    "evaluation": ("eval", "return"),
+    "bonus": ("train", "bonus"),
+    "bonus_raw": ("train", "bonus_raw"),
+    "effective_dimension": ("train", "effective_dimension"),
+}
+"""The curves of a run: name → (kind of line, field) in metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run as its files describe it."""
+
+    path: Path
+    algorithm: str
+    config: dict[str, Any]
+    """Flat, with dotted names."""
+    env: str
+    seed: int
+    series: dict[str, Series]
+    """One entry for each name in `SERIES`, possibly empty."""
+    card: dict[str, float]
+    """The numbers of card.json; empty for a run that is not finished."""
+    visits: VisitHistory | None
+
+    @property
+    def returns(self) -> Floats:
+        """Extrinsic returns of the training episodes in order, [E]."""
+        return self.series["return"][1]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached its end, where it writes its card."""
+        return bool(self.card)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps taken, according to the files."""
+        last = max(steps.max() for steps, _ in self.series.values() if steps.size)
+        return int(self.card.get("env_steps", last))
+
+
+def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
+    """Load every usable run; append one line to `problems` for each defect.
+
+    A directory that is not a run but contains runs stands for those runs.
+    """
+    runs: dict[Path, RunData] = {}
+    for path in expand(paths):
+        if path.resolve() in runs:
+            continue
+        try:
+            runs[path.resolve()] = load_run(path, problems)
+        except UserError as error:
+            problems.append(f"{error}; left out")
+    if not runs:
+        hint = "give run directories, such as those that `critex train … --out runs/a` makes"
+        raise UserError("; ".join(["no usable run to report on", *problems, hint]))
+    return list(runs.values())
+
+
+def expand(paths: Iterable[Path]) -> list[Path]:
+    """The run directories that these paths stand for."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [] if (path / CONFIG).exists() else sorted(p.parent for p in path.glob(f"*/{CONFIG}"))
+        found += inside or [path]
+    return found
+
+
+def load_run(path: Path, problems: list[str]) -> RunData:
+    """Load one run; a `UserError` if it cannot be used, a line in `problems` for each smaller defect."""
+    try:
+        return _load_run(path, problems)
+    except RecursionError:
+        raise UserError(f"{path} has a file that is nested too deeply to read") from None
+
+
+def _load_run(path: Path, problems: list[str]) -> RunData:
+    algorithm, nested = read_config(path)
+    config: dict[str, Any] = {"algorithm": algorithm}
+    config |= {name.removeprefix("run."): value for name, value in flat(nested).items()}
+    env, seed = config.get("env"), config.get("seed")
+    if not isinstance(algorithm, str) or not isinstance(env, str) or type(seed) is not int:
+        raise UserError(f"{path / CONFIG} names no algorithm, env and seed: it is not a run of critex")
+    broken: list[str] = []
+    lines = read_metrics(path, broken)
+    series = {name: column(lines, kind, field, broken) for name, (kind, field) in SERIES.items()}
+    if broken:
+        more = f" (and {len(broken) - 1} more such lines)" if len(broken) > 1 else ""
+        text = broken[0] if broken[0].startswith(str(path)) else f"{path / METRICS} {broken[0]}"
+        problems.append(f"{text}{more}; read without")
+    if not series["return"][0].size and not series["evaluation"][0].size:
+        raise UserError(f"{path / METRICS} holds no finished episode")
+    card = read_card(path, problems)
+    run = RunData(path, printable(algorithm), config, printable(env), seed, series, card, None)
+    if not (path / CARD).exists():
+        problems.append(f"{path} is not finished: its numbers are those up to step {run.steps:,}")
+    return RunData(**{**vars(run), "visits": read_visits(path, problems)})
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one flat table with dotted names; control characters in text are written out."""
+    items: dict[str, Any] = {}
+    for key, value in table.items():
+        name = prefix + printable(key)
+        if isinstance(value, dict):
+            items |= flat(value, f"{name}.")
+        else:
+            items[name] = printable(value) if isinstance(value, str) else value
+    return items
+
+
+def column(lines: Sequence[dict[str, Any]], kind: str, name: str, broken: list[str]) -> Series:
+    """Steps and values of one number in the lines of one kind; `broken` names the lines that hold no number there."""
+    rows: list[tuple[float, float]] = []
+    for line in lines:
+        if line["kind"] == kind and name in line:
+            try:
+                rows.append((_real(line["step"]), _real(line[name])))
+            except (TypeError, OverflowError):
+                broken.append(f"has a {kind} line whose {name} or step is not a number")
+    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def read_card(path: Path, problems: list[str]) -> dict[str, float]:
+    """The numbers of card.json, its totals included; empty if there is no card or it is broken."""
+    try:
+        card = json.loads((path / CARD).read_text(encoding="utf-8"))
+        if not isinstance(card, dict):
+            raise ValueError("it is no JSON object")
+        totals = card.pop("totals", {})
+        entries = {**card, **(totals if isinstance(totals, dict) else {})}
+        numbers = {key: _real(value) for key, value in entries.items() if type(value) in (int, float)}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, OverflowError) as error:
+        problems.append(f"{path / CARD} is broken: {error}; read without")
+        return {}
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}

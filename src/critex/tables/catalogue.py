@@ -1,0 +1,125 @@
+"""Tables by name: those of our suites and of the paper, and how a directory of runs fills them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from critex.errors import UserError, unknown
+from critex.results.cells import Cell, Cells, load_cells, scores
+from critex.suite.manifest import read_manifest
+from critex.suite.suite import Suite
+from critex.suite.suites import SUITES
+from critex.tables.grid import Grid
+from critex.tables.paper import PaperTable, paper_parameters, paper_table
+
+SCORE_NOTES = {
+    "episodes": "the mean return of the last 100 training episodes",
+    "evaluations": "the mean return of the last tenth of the evaluations, or of the last one if runs stop at their goal",
+    "parameters": "the parameters of agent and explorer",
+}
+PAPER_ONLY = ("minihack", "habitat")
+PARAMETERS = "parameters"
+ELEVEN_ACTIONS = "MiniHack-Freeze-Horn-Restricted-v0"  # Table 2 counts the networks for 11 actions
+
+
+@dataclass(frozen=True)
+class NamedTable:
+    """An empty table and what fills it."""
+
+    name: str
+    grid: Grid
+    score: str
+    """The kind of final score, one of `results.cells.SCORES`."""
+    suite: str
+    """The suite whose runs fill it."""
+
+    @property
+    def curve(self) -> str | None:
+        """The metric whose learning curves belong to the table; None for a table of parameters."""
+        return {"episodes": "return", "evaluations": "evaluation"}.get(self.score)
+
+
+def table_names() -> list[str]:
+    """Every name that `table_named` knows."""
+    return list(dict.fromkeys((*SUITES, *PAPER_ONLY, PARAMETERS)))
+
+
+def table_named(name: str) -> NamedTable:
+    """The table of a suite, or a table of the paper that no suite fills yet."""
+    if name in SUITES:
+        suite = SUITES[name]
+        return NamedTable(name, _suite_grid(suite), suite.score, name)
+    if name == PARAMETERS:
+        return NamedTable(name, _parameter_grid(), "parameters", "minihack")
+    if name in PAPER_ONLY:
+        return NamedTable(name, _paper_grid(name), "episodes", name)
+    raise unknown("table", name, table_names())
+
+
+def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Grid, Cells]:
+    """Fill the table with the runs of a suite's directory; without one it holds the paper's numbers alone.
+
+    A `UserError` if the directory does not exist or belongs to another suite or version.
+    """
+    if runs is not None and not runs.exists():
+        hint = "".join(f"; {words[0].lower()}{words[1:]} --out {runs}" for words in _run_command(table))
+        raise UserError(f"{runs} does not exist{hint}")
+    if runs is None or (runs.is_dir() and not any(runs.iterdir())):
+        return replace(table.grid, notes=(*table.grid.notes, *_run_command(table))), {}
+    manifest = read_manifest(runs)
+    if manifest.suite != table.suite:
+        raise UserError(
+            f"{runs} holds runs of the suite {manifest.suite}; the table {table.name} needs runs of {table.suite}"
+        )
+    cells = load_cells(runs, table.grid.cells, problems)
+    return replace(table.grid, ours=scores(cells, table.score, problems), budget=manifest.budget), cells
+
+
+def _run_command(table: NamedTable) -> list[str]:
+    return [f"Run it with: critex suite run {table.suite}"] if table.suite in SUITES else []
+
+
+def _suite_grid(suite: Suite) -> Grid:
+    cells = tuple((task.name, method.name) for task, method in suite.cells())
+    paper = paper_table(suite.paper) if suite.paper else None
+    return _grid(f"{suite.name}: {suite.title}", cells, suite.score, paper)
+
+
+def _paper_grid(name: str) -> Grid:
+    paper = paper_table(name)
+    return _grid(f"{name}: Table {paper.table}", tuple(paper.scores), "episodes", paper)
+
+
+def _parameter_grid() -> Grid:
+    """Table 2: parameters of the agent with each explorer; the percentage added takes the place of the RPI."""
+    paper = paper_parameters()
+    printed: dict[Cell, tuple[float, float]] = {(ELEVEN_ACTIONS, "impala"): (paper.base, math.nan)}
+    for explorer, added in paper.added.items():
+        printed[ELEVEN_ACTIONS, f"impala+{explorer}"] = (paper.base + sum(added), math.nan)
+    grid = _grid("parameters: Table 2", tuple(printed), "parameters", None)
+    return replace(grid, paper=printed, gain="added %", chance=False)
+
+
+def _grid(title: str, cells: tuple[Cell, ...], score: str, paper: PaperTable | None) -> Grid:
+    methods = dict.fromkeys(method for _, method in cells)
+    notes = [f"Ours: mean ± sample standard deviation over n seeds of {SCORE_NOTES[score]}."]
+    if paper:
+        notes.append(f"Paper: Table {paper.table}, {paper.title}.")
+    return Grid(
+        title,
+        cells,
+        baseline_of={method: base for method in methods if (base := _baseline(method, methods))},
+        paper={cell: paper.scores[cell] for cell in cells if cell in paper.scores} if paper else {},
+        paper_seeds=len(paper.seeds) if paper else 0,
+        notes=tuple(notes),
+    )
+
+
+def _baseline(method: str, methods: Collection[str]) -> str | None:
+    """The algorithm alone, or with E3B if that is the table's only baseline, as in Tables 5 and 6."""
+    algorithm = method.partition("+")[0]
+    base = algorithm if algorithm in methods else f"{algorithm}+e3b"
+    return base if base in methods and base != method else None

@@ -1,0 +1,36 @@
+"""The final scores of runs as a terminal table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from critex.results.formatting import interval, spread
+from critex.results.methods import FinalScore
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table:
+    """Final scores as a rich table, grouped by environment."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    evaluated = any(score.evaluation.n for score in scores)
+    table = Table(title=title, box=SIMPLE_HEAD)
+    table.add_column("method")
+    for name in ["return, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
+        table.add_column(name, justify="right")
+    for env in dict.fromkeys(score.env for score in scores):
+        table.add_section()
+        table.add_row(Text(env, style="bold"))
+        for score in scores:
+            if score.env == env:
+                cells = [score.label, spread(score.training), interval(score.training)]
+                cells += [spread(score.evaluation)] * evaluated
+                table.add_row(
+                    *(Text(cell) for cell in cells)
+                )  # Text, so that [0.1, 0.2] is not read as markup
+    return table
