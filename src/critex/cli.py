@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from critex.errors import UserError, unknown
+from critex.run.console import notice, open_standard_streams, say
 
 PROG = "critex"
 
@@ -21,16 +22,18 @@ PROG = "critex"
 def main(argv: list[str] | None = None) -> None:
     """Entry point: one clear line and exit code 2 for a mistake of the user."""
     args = sys.argv[1:] if argv is None else argv
+    open_standard_streams()
     try:
         dispatch(args)
     except UserError as error:
-        print(f"{PROG}: {error}", file=sys.stderr)
+        notice(f"{PROG}: {error}")
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
-        print(f"{PROG}: stopped", file=sys.stderr)
+        notice(f"{PROG}: stopped")
         sys.exit(130)
-    except BrokenPipeError:  # `critex … | head`
+    except BrokenPipeError:  # `critex … | head`; never 0, which says that a run is complete
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 def dispatch(args: list[str]) -> None:
@@ -54,10 +57,12 @@ def parse(target: Any, prog: str, args: list[str], **options: Any) -> Any:
     """tyro, with its error box folded into one line."""
     import tyro
 
+    from critex.ranges import help_registry
+
     box = io.StringIO()
     try:
         with redirect_stderr(box):
-            return tyro.cli(target, prog=prog, args=args, **options)
+            return tyro.cli(target, prog=prog, args=args, registry=help_registry(), **options)
     except SystemExit as stop:
         if stop.code:
             raise UserError(_one_line(box.getvalue(), prog)) from None
@@ -89,7 +94,7 @@ def train(args: list[str]) -> None:
     cfg = train_config(name, args[1:])
     with Run.create(name, cfg) as run:
         algorithm_module(name).train(cfg, run)
-        print(f"finished: {run.path}")
+        say(f"finished: {run.path}")
 
 
 def train_config(name: str, args: list[str]) -> Any:
@@ -129,20 +134,21 @@ def resume(args: list[str]) -> None:
     from critex.algorithms import algorithm_module, load_config
     from critex.run import Run, read_config
 
-    def options(run: Path, /) -> Path:
+    def options(run: Path, /, allow_import: bool = False) -> tuple[Path, bool]:
         """Go on with a run from its last checkpoint, exactly as if it had never stopped.
 
         Args:
             run: directory of the run
+            allow_import: import the module that the run's environment id names
         """
-        return run
+        return run, allow_import
 
-    path = parse(options, f"{PROG} resume", args)
+    path, allow_import = parse(options, f"{PROG} resume", args)
     name, data = read_config(path)
-    cfg = load_config(name, data)
+    cfg = load_config(name, data, allow_import=allow_import)
     with Run.open(path, cfg) as run:
         algorithm_module(name).train(cfg, run)
-        print(f"finished: {run.path}")
+        say(f"finished: {run.path}")
 
 
 def evaluate(args: list[str]) -> None:
@@ -153,20 +159,23 @@ def evaluate(args: list[str]) -> None:
     from critex.run import evaluate as play
     from critex.trained import load_trained
 
-    def options(run: Path, /, episodes: int = 20, seed: int = 0) -> tuple[Path, int, int]:
+    def options(
+        run: Path, /, episodes: int = 20, seed: int = 0, allow_import: bool = False
+    ) -> tuple[Path, int, int, bool]:
         """Play a trained agent greedily, without any bonus, and print its extrinsic returns.
 
         Args:
             run: directory of the run
             episodes: how many episodes to play
             seed: seed of the environments
+            allow_import: import the module that the run's environment id names
         """
-        return run, episodes, seed
+        return run, episodes, seed, allow_import
 
-    path, episodes, seed = parse(options, f"{PROG} eval", args)
+    path, episodes, seed, allow_import = parse(options, f"{PROG} eval", args)
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {episodes}")
-    trained = load_trained(path)
+    trained = load_trained(path, allow_import=allow_import)
     result = play(trained.agent.policy, partial(Envs, trained.cfg.env), episodes, seed)
     returns = torch.tensor(result["returns"], dtype=torch.float64)
     spread = returns.std().item() if len(returns) > 1 else 0.0

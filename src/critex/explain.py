@@ -54,14 +54,20 @@ class Novelty:
 
 
 def explain(
-    path: Path, out: Path, episodes: int = 3, seed: int = 0, max_steps: int = 300
+    path: Path,
+    out: Path,
+    episodes: int = 3,
+    seed: int = 0,
+    max_steps: int = 300,
+    *,
+    allow_import: bool = False,
 ) -> tuple[Path, list[str]]:
     """Write the viewer of a run; the path of its page, and what had to be said about it."""
     for name, value in (("episodes", episodes), ("max-steps", max_steps)):
         if value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}")
     with without("MUJOCO_GL"):  # a GL library that is not there must fail where we draw, not on import
-        trained = load_trained(path)
+        trained = load_trained(path, allow_import=allow_import)
     envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"))
     novelty = Novelty(trained)
     with closing(envs), torch.no_grad():
@@ -172,8 +178,14 @@ def command(args: list[str], prog: str, parse: Callable[..., Any]) -> None:
     """`critex explain RUN`; `parse` is that of the command line."""
 
     def options(
-        run: Path, /, episodes: int = 3, seed: int = 0, max_steps: int = 300, out: Path = Path("explain")
-    ) -> tuple[Path, int, int, int, Path]:
+        run: Path,
+        /,
+        episodes: int = 3,
+        seed: int = 0,
+        max_steps: int = 300,
+        out: Path = Path("explain"),
+        allow_import: bool = False,
+    ) -> tuple[Path, int, int, int, Path, bool]:
         """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map.
 
         Args:
@@ -182,11 +194,12 @@ def command(args: list[str], prog: str, parse: Callable[..., Any]) -> None:
             seed: seed of the environment
             max_steps: steps of an episode to show at most
             out: directory to write to; its index.html is the page
+            allow_import: import the module that the run's environment id names
         """
-        return run, episodes, seed, max_steps, out
+        return run, episodes, seed, max_steps, out, allow_import
 
-    run, episodes, seed, max_steps, out = parse(options, prog, args)
-    index, notes = explain(run, out, episodes, seed, max_steps)
+    run, episodes, seed, max_steps, out, allow_import = parse(options, prog, args)
+    index, notes = explain(run, out, episodes, seed, max_steps, allow_import=allow_import)
     for note in notes:
         print(note)
     print(f"page: {index}")

@@ -13,7 +13,7 @@ from critex.algorithms import algorithm_module, load_config
 from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import Explorer, Setting, explorer_class
-from critex.run import Checkpoints, read_config
+from critex.run import Checkpoints, Damaged, load_part, read_config
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Trained:
         return int(self.state["run"]["step"])
 
 
-def load_trained(path: Path) -> Trained:
+def load_trained(path: Path, *, allow_import: bool = False) -> Trained:
     """A finished or interrupted run; a `UserError` where there is none, or its checkpoint does not fit."""
     name, data = read_config(path)
-    cfg = load_config(name, data)
+    cfg = load_config(name, data, allow_import=allow_import)
     state = Checkpoints(path).newest()
     with closing(Envs(cfg.env, 1, seed=0)) as envs:
         agent = algorithm_module(name).Agent(
@@ -52,8 +52,7 @@ def load_trained(path: Path) -> Trained:
     )
     for part, module in (("agent", agent), ("explorer", explorer)):
         try:
-            module.load_state_dict(state["parts"][part])
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"the checkpoint of {path} does not fit its config: {part}: {reason}") from error
+            load_part(part, module, state["parts"])
+        except (Damaged, KeyError, TypeError) as error:
+            raise UserError(f"the checkpoint of {path} cannot be used: {error}") from error
     return Trained(path, name, cfg, agent, explorer, state)

@@ -8,6 +8,7 @@ from typing import Any
 
 from critex.algorithms.families import family_settings, family_table, require_family
 from critex.algorithms.paper import added_networks, paper_settings
+from critex.envs.families import refuse_import
 from critex.errors import UserError, unknown
 from critex.explorers import explorer_class, explorer_preset
 from critex.run import from_dict
@@ -44,12 +45,14 @@ def default_config(
     return config(explorer=explorer, preset=preset, bonus=options(**about_bonus), **said)
 
 
-def load_config(name: str, data: dict[str, Any]) -> Any:
-    """The options that a run's config.toml holds."""
+def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) -> Any:
+    """The options in a run's config.toml; one that would import a module is refused unless `allow_import`."""
     data = dict(data)
     bonus = data.pop("bonus", None)
     if bonus is not None and not isinstance(bonus, dict):
         raise UserError("config key 'bonus' must be a table")
     config = from_dict(algorithm_module(name).Config, data)
+    if not allow_import:
+        refuse_import(config.env, "the run's config.toml")
     config.bonus = from_dict(explorer_class(config.explorer).Config, bonus or {}, "bonus.")
     return config
