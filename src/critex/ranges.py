@@ -72,9 +72,9 @@ def check_ranges(options: Any) -> None:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
 def _check(name: str, hint: Any, value: Any) -> None:
@@ -108,7 +108,8 @@ def help_registry() -> Any:
     import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
-    registry, inside = ConstructorRegistry(), []
+    registry = ConstructorRegistry()
+    inside: list[StructTypeInfo] = []
 
     @registry.struct_rule
     def with_ranges(info: StructTypeInfo) -> StructConstructorSpec | None:
@@ -125,7 +126,8 @@ def help_registry() -> Any:
         for f in spec.fields:
             if bounds := _ranges(_hints(info.type).get(f.name)):
                 hint = tyro.conf.arg(help_behavior_hint=_Hint(str(bounds[0])))
-                f = dataclasses.replace(f, type=Annotated[f.type, hint])
+                shown: Any = Annotated[f.type, hint]
+                f = dataclasses.replace(f, type=shown)
             fields.append(f)
         return dataclasses.replace(spec, fields=tuple(fields))
 
