@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs docs-serve clean
+.PHONY: help setup demo test torture check format bench docs docs-serve clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,6 +26,9 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+torture: $(VENV)/.dev ## kills, damage, full disks, bad input: minutes, or hours with ARGS="--scale 100"
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/torture/torture.py $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, package rules
 	@echo "==> ruff format"

@@ -151,7 +151,6 @@ def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
 def test_a_lost_reader_does_not_end_a_run(tmp_path: Path) -> None:
     code = "import critex.run.progress as p; p.LINE_SECONDS = 0; import critex.run.run as r; r.TICK = 0\n"
     code += f"from critex.cli import main; main({['train', 'dqn', *QUICK, '--out', str(tmp_path / 'a')]!r})"
-    command = f"{sys.executable} -c {code!r} | head -1; exit ${{PIPESTATUS[0]}}"
     code_file = tmp_path / "code.py"
     code_file.write_text(code)
     command = f"{sys.executable} {code_file} | head -1; exit ${{PIPESTATUS[0]}}"
@@ -184,19 +183,19 @@ def test_sys_exit_in_the_loop_is_no_success(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
 def test_a_directory_that_goes_away_is_noticed(tmp_path: Path, how: str) -> None:
     path, steps = tmp_path / "a", 0
-    with pytest.raises(UserError, match=r"a was moved or removed during training; stopped at step 20"):
-        with create(path) as run:
-            part = Part()
-            run.attach(part=part)
-            for steps in run.steps(100):
-                part.value += torch.rand(()).item()
-                run.log({"value": part.value})
-                if steps == 12:
-                    path.rename(tmp_path / "b")
-                    if how == "removed":
-                        shutil.rmtree(tmp_path / "b")
-                    if how == "replaced":
-                        path.mkdir()
+    gone = pytest.raises(UserError, match=r"a was moved or removed during training; stopped at step 20")
+    with gone, create(path) as run:
+        part = Part()
+        run.attach(part=part)
+        for steps in run.steps(100):
+            part.value += torch.rand(()).item()
+            run.log({"value": part.value})
+            if steps == 12:
+                path.rename(tmp_path / "b")
+                if how == "removed":
+                    shutil.rmtree(tmp_path / "b")
+                if how == "replaced":
+                    path.mkdir()
     assert not path.exists() or not list(path.iterdir())
     if how == "moved":
         with create(tmp_path / "whole") as run:
@@ -327,7 +326,7 @@ def test_every_number_of_a_run_declares_its_range_and_help_shows_it(
         ("--env CartPole-v1?max_episode_steps=0", "CartPole-v1 cannot be made with max_episode_steps=0"),
         ("--env CartPole-v1?id=3", "does not take the option id"),
         ("--num-envs 30 --buffer-size 20", "buffer_size of at least 30"),
-        ("--seed -1", "seed is -1; it must be at least 0"),
+        ("--log-every 0", "log_every is 0; it must be at least 1"),
         ("--checkpoint-minutes inf", "it must be a finite number"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any, Self
 from critex.data import Transition, derive_seed
 from critex.data.files import Damaged, atomic_write, own_directory, refuse_link, sync_directory
 from critex.errors import UserError
+from critex.ranges import check_ranges
 from critex.run.checkpoint import (
     CHECKPOINTS,
     KEPT,
@@ -385,4 +386,5 @@ def run_options(config: Any) -> RunConfig:
     options = config if isinstance(config, RunConfig) else getattr(config, "run", None)
     if not isinstance(options, RunConfig):
         raise TypeError(f"{type(config).__name__} neither is a RunConfig nor has one as its field `run`")
+    check_ranges(config)
     return options
