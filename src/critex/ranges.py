@@ -67,7 +67,8 @@ class Options:
 
 def check_ranges(options: Any) -> None:
     """Refuse the first number outside its declared range, and any NaN, infinity or integer beyond 64 bits."""
-    for name, hint in _hints(type(options)).items():
+    cls: Any = type(options)
+    for name, hint in _hints(cls).items():
         _check(name, hint, getattr(options, name))
 
 
