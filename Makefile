@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format wheel bench docs docs-serve clean
+.PHONY: help setup demo test torture check format wheel bench docs docs-serve clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,6 +28,9 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+
+torture: $(VENV)/.dev ## kills, damage, full disks, bad input: minutes, or hours with ARGS="--scale 100"
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/torture/torture.py $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, package rules
 	@echo "==> ruff format"

@@ -7,10 +7,14 @@ from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """A mistake the user can mend: the message says what is wrong and what would work.
+    """A mistake that the user can correct: the message says what is wrong and what would work.
 
-    The command line prints it as one line and exits with code 2.
+    The command line prints it and exits with code 2. It is always one printable line, whatever a file name or a
+    file put into it.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 def printable(text: str) -> str:
@@ -19,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not among the known ones, with the near matches if there are any."""
+    """The error for a name that is not known, with near matches if there are any."""
     known = sorted(known)
     near = get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
@@ -35,6 +39,6 @@ def require_at_least(options: object, **least: float) -> None:
 
 
 def require_widths(hidden: tuple[int, ...]) -> None:
-    """Refuse hidden layers of which one is empty, or none: the last one is φ."""
+    """Refuse hidden layers of width zero, or none at all: the last one is φ."""
     if not hidden or min(hidden) < 1:
         raise UserError(f"hidden is {hidden}; it needs widths of at least 1, and the critic's last one is φ")

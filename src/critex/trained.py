@@ -14,7 +14,7 @@ from critex.algorithms.agent import Agent, MakeCritic
 from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import Explorer
-from critex.run import Checkpoints, read_config
+from critex.run import Checkpoints, Damaged, load_part, read_config
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Trained:
         return int(self.state["run"]["step"])
 
 
-def load_trained(path: Path, critic: MakeCritic | None = None) -> Trained:
+def load_trained(path: Path, critic: MakeCritic | None = None, *, allow_import: bool = False) -> Trained:
     """Load a finished or interrupted run; `critic` makes the critic of a run that was trained with its own.
 
     A `UserError` where there is no run, or where its checkpoint does not fit its config.
     """
     name, data = read_config(path)
-    cfg = load_config(name, data)
+    cfg = load_config(name, data, allow_import=allow_import)
     state = Checkpoints(path).newest()
     with closing(Envs(cfg.env, 1, seed=0)) as envs:
         agent: Agent = algorithm_module(name).Agent(
@@ -53,8 +53,7 @@ def load_trained(path: Path, critic: MakeCritic | None = None) -> Trained:
         )
     for part, module in (("agent", agent), ("explorer", agent.explorer)):
         try:
-            module.load_state_dict(state["parts"][part])
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"the checkpoint of {path} does not fit its config: {part}: {reason}") from error
+            load_part(part, module, state["parts"])
+        except (Damaged, KeyError, TypeError) as error:
+            raise UserError(f"the checkpoint of {path} cannot be used: {error}") from error
     return Trained(path, name, cfg, agent, state)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import sys
+import threading
 import warnings
 
 import numpy as np
@@ -610,3 +612,104 @@ def test_rows_may_name_their_memories():
     torch.testing.assert_close(gram.observe(phi, index), expected, rtol=1e-12, atol=0)
     before = torch.stack([apart[i].quadratic(x) for i, x in zip(index.tolist(), phi, strict=True)])
     torch.testing.assert_close(gram.observe(phi, index, simultaneous=True), before, rtol=1e-12, atol=0)
+
+
+# -- states and threads ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 100, 300])
+def test_a_float32_state_loads_into_float64_and_loses_no_update(n):
+    gram, twin = Gram(8), Gram(8)
+    gram.observe(rows(0, n, 8))
+    twin.load_state_dict({name: value.float() for name, value in gram.state_dict().items()})
+    more = rows(1, 200, 8)
+    torch.testing.assert_close(one_by_one(twin, more), one_by_one(gram, more), rtol=1e-4, atol=0)
+    assert all(
+        value.dtype == torch.float64 for name, value in twin.state_dict().items() if "counts" not in name
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.update(ridge=torch.tensor(0.1)), r"ridge is 0.1.* in the state and 1.0 here"),
+        (lambda s: s.update({"form.outer": s["form.outer"].cfloat()}), "form.outer must hold finite real"),
+        (lambda s: s.update({"form.mass": s["form.mass"] * NAN}), "form.mass must hold finite real"),
+        (lambda s: s.update({"form.outer": s["form.outer"][:, :2]}), "form.outer of shape"),
+        (lambda s: s.update({"form.mass": s["form.mass"][:0]}), "form.mass of shape"),
+        (lambda s: s.update({"form.counts": s["form.counts"][0]}), "form.counts of shape"),
+    ],
+)
+def test_inconsistent_states_are_refused_and_nothing_changes(change, message, dtype):
+    gram, other = Gram(3, dtype=dtype), Gram(3, dtype=dtype)
+    gram.observe(rows(0, 70, 3))
+    other.observe(rows(1, 70, 3))
+    before, state = other.matrix(), gram.state_dict()
+    change(state)
+    with pytest.raises(RuntimeError, match=message):
+        other.load_state_dict(state)
+    assert torch.equal(other.matrix(), before)
+
+
+def test_counts_that_contradict_the_buffers_are_refused():
+    gram = Gram(3)
+    gram.observe(rows(0, 5, 3))
+    for counts in ([9, 0, 0, 0], [-1, 0, 0, 0], [2, 0, 0, 1], [2, 0, 0, 7]):
+        state = gram.state_dict() | {"form.counts": torch.tensor([counts])}
+        with pytest.raises(RuntimeError, match="counts .* do not fit"):
+            Gram(3).load_state_dict(state)
+
+
+def test_states_of_early_versions_without_a_ridge_load():
+    gram = Gram(3, ridge=0.5)
+    gram.observe(rows(0, 5, 3))
+    state = {name: value for name, value in gram.state_dict().items() if name != "ridge"}
+    twin = Gram(3, ridge=0.5)
+    twin.load_state_dict(state)
+    assert torch.equal(twin.matrix(), gram.matrix())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "phi",
+    [
+        torch.ones(1, 3, dtype=torch.complex64),
+        torch.ones(2, 3, dtype=torch.complex128),
+        np.ones((1, 3), np.complex64),
+        torch.ones(1, 3).to_sparse(),
+        torch.ones(1, 3, device="meta"),
+        np.array([[None, 1, 2]], dtype=object),
+        np.array([["2024-01-01"] * 3], dtype="datetime64[D]"),
+    ],
+    ids=str,
+)
+def test_features_that_are_not_dense_real_numbers_are_refused(phi, dtype):
+    gram = Gram(3, dtype=dtype)
+    before = gram.matrix()
+    for call in (gram.observe, gram.quadratic):
+        with pytest.raises(ValueError, match="phi must"):
+            call(phi)
+    assert torch.equal(gram.matrix(), before)
+
+
+@pytest.mark.parametrize("d", [4, 70])
+def test_threads_that_share_a_gram_lose_nothing(d):
+    gram, threads, each = Gram(d), 4, 300
+    phi = [list(rows(i, each, d)[:, None]) for i in range(threads)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=lambda x=x: [gram.observe(row) for row in x]) for x in phi]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    everything = torch.cat([row for x in phi for row in x]).double()
+    torch.testing.assert_close(
+        gram.matrix()[0], everything.T @ everything + torch.eye(d), rtol=1e-9, atol=1e-9
+    )
+    inverse = torch.linalg.inv(gram.matrix()[0])
+    torch.testing.assert_close(gram.inverse()[0], inverse, rtol=1e-6, atol=1e-9)

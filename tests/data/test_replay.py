@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from critex.data import Replay, Transition, tree_leaves
+from critex.data.files import Damaged
 from critex.errors import UserError
 
 
@@ -106,7 +107,7 @@ def test_mistakes_are_named() -> None:
         Replay(5, chunk=6)
     with pytest.raises(ValueError, match="empty"):
         Replay(5).sample(1)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="buffer_size of at least 3"):
         Replay(2).add(step(0, 3))
     with pytest.raises(UserError, match="velocity"):
         Replay(2, keep_info=("velocity",)).add(step(0))
@@ -206,7 +207,7 @@ def test_damage_is_detected(tmp_path: Path) -> None:
 
     restored = Replay(30, chunk=10)
     restored.load_state_dict(state)
-    with pytest.raises(ValueError, match="half restored"):
+    with pytest.raises(ValueError, match="only half of the replay is restored"):
         restored.sample(1)
     position = content.index(torch.arange(10.0).numpy().tobytes()) + 8  # the reward of row 2
     for damaged in (
@@ -215,14 +216,46 @@ def test_damage_is_detected(tmp_path: Path) -> None:
         b"",
     ):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match="damaged"):
+        with pytest.raises(Damaged, match="damaged"):
             restored.load_chunks(tmp_path)
     path.unlink()
-    with pytest.raises(UserError, match="missing"):
+    with pytest.raises(Damaged, match="cannot be read .No such file"):
         restored.load_chunks(tmp_path)
     path.write_bytes(content)
     restored.load_chunks(tmp_path)
     assert same(restored.all(), replay.all())
+
+
+def test_a_chunk_of_another_run_is_refused(tmp_path: Path) -> None:
+    replay, other = Replay(30, chunk=10), Replay(30, chunk=10, seed=1)
+    fill(replay, 15)
+    replay.save_chunks(tmp_path)
+    state = replay.state_dict()
+    other.add(step(7, 15))
+    other.save_chunks(tmp_path)  # a valid file with a valid checksum, in the place of ours
+    restored = Replay(30, chunk=10)
+    restored.load_state_dict(state)
+    with pytest.raises(Damaged, match="belongs to another run"):
+        restored.load_chunks(tmp_path)
+
+
+def test_chunks_of_early_versions_without_a_header_load(tmp_path: Path) -> None:
+    replay = Replay(30, chunk=10)
+    fill(replay, 15)
+    replay.save_chunks(tmp_path)
+    state = {name: value for name, value in replay.state_dict().items() if name != "chunks"}
+    torch.save({"first": 0, "rows": replay._rows(0, 10).asdict(), "crc": 0}, tmp_path / "replay-000000.pt")
+    restored = Replay(30, chunk=10)
+    restored.load_state_dict(state)
+    restored.load_chunks(tmp_path)
+    assert same(restored.all(), replay.all())
+    restored.save_chunks(tmp_path)
+    assert (tmp_path / "replay-000000.pt").read_bytes().startswith(b"PK")  # kept: older checkpoints need it
+
+
+def test_a_buffer_that_does_not_fit_in_memory_is_one_line() -> None:
+    with pytest.raises(UserError, match="GB of memory, which is not available; choose a smaller buffer_size"):
+        Replay(2**60).add(step(0))
 
 
 def test_another_size_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from critex.errors import UserError
-from critex.run import read_metrics
+from critex.run import Damaged, read_metrics
 from critex.run.metrics import MetricsFile, plain_numbers
 
 
@@ -57,7 +57,7 @@ def test_truncate(tmp_path: Path) -> None:
     file.close()
     assert read_metrics(tmp_path / "m") == [line(1), line(3)]
     again = MetricsFile(tmp_path / "m")
-    with pytest.raises(UserError, match=f"has {2 * length} bytes, fewer than the {2 * length + 1} noted"):
+    with pytest.raises(Damaged, match=f"has {2 * length} bytes, fewer than the {2 * length + 1} at"):
         again.truncate(2 * length + 1)
     again.close()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -164,7 +165,7 @@ def test_ctrl_c_checkpoints_and_the_run_goes_on(
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted) as stopped, create(path) as run:
         train(run, stop_at=stop_at)
-    assert str(stopped.value) == f"stopped at step {stop_at + 1}; go on with: critex resume {path}"
+    assert str(stopped.value) == f"stopped at step {stop_at + 1}; resume with: critex resume {path}"
     assert stopped.value.exit_code == 130
     assert signal.getsignal(signal.SIGINT) is before
     with resume(path) as run:
@@ -226,8 +227,8 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
         train(run)
     report = capsys.readouterr().err.splitlines()
     assert report == [
-        f"{newest} is damaged: its checksum does not match; trying the one before it",
-        f"{path}: going on at step 20",
+        f"{newest} is damaged: its checksum does not match; trying the previous one",
+        f"{path}: resumed at step 20",
     ]
     assert newest.with_suffix(".damaged").exists()
     assert lines(path) == whole
@@ -246,7 +247,7 @@ def test_a_damaged_chunk_too(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     toy.resume(path)
     report = capsys.readouterr().err
     assert f"{path / 'checkpoints' / 'step-000000000500.ckpt'} cannot be used: replay: " in report
-    assert "going on at step 400" in report
+    assert "resumed at step 400" in report
     assert lines(path) == expected
 
 
@@ -282,7 +283,7 @@ def test_parts_must_be_those_of_the_checkpoint(tmp_path: Path) -> None:
         run.attach(other=Part())
     with (
         resume(tmp_path / "a") as run,
-        pytest.raises(UserError, match=r"does not fit its config: part: .*Missing key"),
+        pytest.raises(UserError, match=r"does not fit the config of its run: part: .*Missing key"),
     ):
         run.attach(part=torch.nn.Linear(2, 2))
 
@@ -351,19 +352,19 @@ def test_permission_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # Full disks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_disk_full_while_logging(tmp_path: Path) -> None:
+def test_disk_full_while_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     path = tmp_path / "a"
-    create(path).close()
-    (path / "metrics.jsonl").unlink()
-    (path / "metrics.jsonl").symlink_to("/dev/full")
-    with resume(path) as run:
+    with create(path) as run:
         run.log({"x": 1})
-        with pytest.raises(UserError) as error:
+        with monkeypatch.context() as patched, pytest.raises(UserError) as error:
+            patched.setattr(os, "write", full)
             run.checkpoint()
     assert str(error.value) == (
         f"no space left to write {path}/metrics.jsonl (No space left on device); free some, "
-        f"then go on from the last checkpoint with: critex resume {path}"
+        f"then continue from the last checkpoint with: critex resume {path}"
     )
 
 
@@ -383,7 +384,7 @@ def test_a_file_that_cannot_grow_stops_the_run_and_nothing_is_lost(
     assert stopped.returncode == 2, stopped.stderr
     assert stopped.stderr == (
         f"no space left to write {path}/{culprit} (File too large); free some, "
-        f"then go on from the last checkpoint with: critex resume {path}\n"
+        f"then continue from the last checkpoint with: critex resume {path}\n"
     )
     toy.resume(path)
     assert lines(path) == lines(tmp_path / "whole")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from critex.envs.families import refuse_import
 from critex.errors import UserError
 from critex.explorers import explorer_class
 from critex.registry import Registry
@@ -24,14 +25,16 @@ def algorithm_module(name: str) -> Any:
     return module
 
 
-def load_config(name: str, data: dict[str, Any]) -> Any:
-    """The options in a run's config.toml."""
+def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) -> Any:
+    """The options in a run's config.toml; one that would import a module is refused unless `allow_import`."""
     data = dict(data)
     bonus = data.pop("bonus", None)
     data.pop("compile", None)  # an option of earlier versions, without effect on results
     if bonus is not None and not isinstance(bonus, dict):
         raise UserError("config key 'bonus' must be a table")
     config = from_dict(algorithm_module(name).Config, data)
+    if not allow_import:
+        refuse_import(config.env, "the run's config.toml")
     config.bonus = from_dict(explorer_class(config.explorer).Config, bonus or {}, "bonus.")
     return config
 

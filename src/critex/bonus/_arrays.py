@@ -1,4 +1,4 @@
-"""Buffers that BLAS works on in place: every buffer of the module has a numpy view that stays valid."""
+"""Buffers that BLAS updates in place: each has a numpy view of the same memory that stays valid."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import nn
 
 
 class Arrays(nn.Module):
-    """A module whose buffers are CPU tensors, each with a numpy view of the same memory under the name with a `_`.
+    """A module whose buffers are CPU tensors; `_name` is the numpy view of the buffer `name`.
 
     The views follow when a buffer is replaced, loaded, moved, copied or pickled. Buffers may change their size; only
-    what a subclass calls in use, in `_trimmed`, is saved.
+    the part in use, which a subclass names in `_trimmed`, is saved.
     """
 
     def _put(self, **arrays: NDArray[Any]) -> None:
-        """Make these arrays the buffers of their names."""
+        """Make these arrays the buffers of these names."""
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array))
         self._bind()
@@ -31,8 +31,8 @@ class Arrays(nn.Module):
         """The part of a buffer that is in use."""
         return array
 
-    def _fits(self, name: str, shape: torch.Size) -> bool:
-        """Whether a saved array of this shape can be the buffer `name`."""
+    def _problem(self, arrays: dict[str, NDArray[Any]]) -> str:
+        """What is inconsistent about saved buffers; empty where nothing is."""
         raise NotImplementedError
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -55,11 +55,16 @@ class Arrays(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         missing, errors = args[2], args[4]
-        found = {name: state_dict.get(prefix + name) for name in self._buffers}
-        absent = [prefix + name for name, value in found.items() if value is None]
+        absent = [prefix + name for name in self._buffers if prefix + name not in state_dict]
         missing += absent
-        for name, value in found.items():
-            if value is not None and not self._fits(name, value.shape):
-                errors.append(f"{prefix}{name} of shape {list(value.shape)} does not fit {self}")
-        if not absent and not errors:
-            self._put(**{name: value.detach().cpu().numpy().copy() for name, value in found.items()})
+        if absent or errors:
+            return
+        # BLAS would update a converted copy of another dtype, and the update would be lost: convert here.
+        arrays = {
+            name: state_dict[prefix + name].detach().cpu().to(buffer.dtype).numpy().copy()  # type: ignore[union-attr]
+            for name, buffer in self._buffers.items()
+        }
+        if problem := self._problem(arrays):
+            errors.append(f"{prefix}{problem}")
+        else:
+            self._put(**arrays)

@@ -1,4 +1,4 @@
-"""What comes in from outside, as numbers of the right shape, or a ValueError that says what would be right."""
+"""Input from outside as arrays of the right shape, or a ValueError that says what is expected."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def trusted_mass(ridge: float, dtype: torch.dtype) -> float:
 
 
 def warn_inaccurate(ridge: float, dtype: torch.dtype) -> None:
-    """Say that Σ‖φ‖² has passed the trusted mass, in the same words each time: the default filter shows them once."""
+    """Warn that Σ‖φ‖² exceeds the trusted mass; the text never changes, so the default filter shows it once."""
     warnings.warn(
         f"the squared norms of phi add up to more than {trusted_mass(ridge, dtype):.1e}, where rounding in {dtype} can "
         "change a bonus by more than 1e-3 of its value: scale phi down, or raise ridge",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
 def refuse(phi: Tensor | NDArray[Any]) -> None:
-    """Say what is wrong with features whose squared norm is not finite."""
+    """Raise the error for features whose squared norm is not finite."""
     values = phi.cpu().numpy() if isinstance(phi, Tensor) else phi
     where = np.argwhere(~np.isfinite(values))
     if len(where):

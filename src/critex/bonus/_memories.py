@@ -90,9 +90,22 @@ class Memories(Arrays):
         used = {"rows": k, "factor": k * (k + 1) // 2}
         return array[:, : used[name]] if name in used else array
 
-    def _fits(self, name: str, shape: torch.Size) -> bool:
-        tail = {"factor": (), "mass": (), "counts": (4,)}.get(name, (self.dim,))
-        return shape[0] in (self.memories, 0) and tuple(shape[len(shape) - len(tail) :]) == tail
+    def _problem(self, arrays: dict[str, NDArray[Any]]) -> str:
+        m, d, counts = self.memories, self.dim, arrays["counts"]
+        shapes: dict[str, set[tuple[int, ...]]] = {"mass": {(m,)}, "counts": {(m, 4)}}
+        room = arrays["rows"].shape[1] if arrays["rows"].ndim == 3 else 0
+        shapes |= {"rows": {(m, room, d)}, "factor": {(m, room * (room + 1) // 2)}}
+        empty, full = (0, d, d), (m, d, d)
+        inverse = arrays["inverse"].shape
+        shapes |= {"mark": {empty, full}, "inverse": {empty, full}, "outer": {inverse}}
+        shapes["recent"] = {(0, 1, d)} if inverse == empty else {(m, LATE, d), (m, 1, d)}
+        for name, allowed in shapes.items():
+            if arrays[name].shape not in allowed:
+                return f"{name} of shape {list(arrays[name].shape)} does not fit {self}"
+        used, flags = counts[:, ROWS], counts[:, PRIMAL]
+        if counts.min() < 0 or used.max() > room or flags.max() > 1 or (flags.any() and inverse == empty):
+            return f"counts {counts.tolist()} do not fit the other buffers"
+        return ""
 
     def extra_repr(self) -> str:
         """For messages and `print`."""

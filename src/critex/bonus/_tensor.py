@@ -138,9 +138,17 @@ class TensorForm(nn.Module):
             self._roots[i] = factor
         return self._roots[i]
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self._roots.clear()
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        errors = args[4]
+        for name, buffer in self._buffers.items():
+            value = state_dict.get(prefix + name)
+            if value is not None and buffer is not None and value.shape != buffer.shape:
+                errors.append(
+                    f"{prefix}{name} of shape {list(value.shape)} does not fit {list(buffer.shape)}"
+                )
+        if not errors:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            self._roots.clear()
 
     def log_det(self, i: int) -> float:
         """log det A."""

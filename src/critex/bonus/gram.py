@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +26,20 @@ from ._checks import (
 from ._exact import ExactForm
 from ._tensor import TensorForm
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locked(method: Callable[Concatenate[Gram, P], R]) -> Callable[Concatenate[Gram, P], R]:
+    """One thread at a time: rows from several threads are taken one after the other."""
+
+    @wraps(method)
+    def call(self: Gram, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return call
+
 
 class Gram(nn.Module):
     r"""How new is a feature φ, given all those seen before? φᵀA⁻¹φ, with A = λI + Σφφᵀ.
@@ -33,7 +49,8 @@ class Gram(nn.Module):
     CPU by default. Float32 and other devices use the primal form in tensor operations.
 
     Measure, then update: a bonus never contains its own row. Rows are taken one after the other, in time order and, within
-    one time step, in the order of the environments.
+    one time step, in the order of the environments. Threads may share a Gram, each call being atomic; only
+    `load_state_dict` and `.to()` need the Gram for themselves.
 
     Args:
         dim: d, the length of a feature.
@@ -64,6 +81,7 @@ class Gram(nn.Module):
         if not (isinstance(ridge, int | float | np.floating) and ridge > 0 and math.isfinite(ridge)):
             raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}")
         self.dim, self.ridge, self.memories = int(dim), float(ridge), int(memories)
+        self._lock = threading.RLock()
         self._make(dtype, torch.device(device))
 
     def _make(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -73,15 +91,16 @@ class Gram(nn.Module):
         self._exact = dtype == torch.float64 and device.type == "cpu"
         size = (self.dim, self.ridge, self.memories)
         self.form: Any = ExactForm(*size) if self._exact else TensorForm(*size, dtype, device)
-        self._heat()
+        self._prepare_fast_path()
 
-    def _heat(self) -> None:
-        """What a single step needs, at hand: the attributes of a module are slow to look up."""
-        alone = self._exact and self.memories == 1
-        self._hot = (self.form, (1, self.dim)) if alone else None
+    def _prepare_fast_path(self) -> None:
+        """What a single step needs in one tuple: the attributes of a module are slow to look up."""
+        single = self._exact and self.memories == 1
+        self._fast = (self.form, (1, self.dim), self._lock) if single else None
 
     # Bonuses.
 
+    @locked
     def quadratic(self, phi: Features, memory: int | Tensor | NDArray[Any] | None = None) -> Tensor:
         """φᵀA⁻¹φ: [..., d] → [...]. Nothing changes.
 
@@ -114,11 +133,15 @@ class Gram(nn.Module):
         With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
         where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
         """
-        hot = self._hot
-        if hot is not None and memory is None and type(phi) is Tensor:
-            one = self._observe_one(phi, hot)
+        fast = self._fast
+        if fast is not None and memory is None and type(phi) is Tensor:
+            one = self._observe_one(phi, fast)
             if one is not None:
                 return one
+        return self._observe(phi, memory, simultaneous)
+
+    @locked
+    def _observe(self, phi: Features, memory: Tensor | NDArray[Any] | None, simultaneous: bool) -> Tensor:
         rows, mass = self._rows(phi, 2)
         if memory is not None:
             return self._observe_in(indices(memory, (len(rows),), self.memories), rows, mass, simultaneous)
@@ -139,18 +162,19 @@ class Gram(nn.Module):
         return bonus
 
     @staticmethod
-    def _observe_one(phi: Tensor, hot: tuple[ExactForm, tuple[int, int]]) -> Tensor | None:
-        """The commonest call, one row on the CPU, with little around the linear algebra; None if it is not that."""
-        form, shape = hot
+    def _observe_one(phi: Tensor, fast: tuple[ExactForm, tuple[int, int], Any]) -> Tensor | None:
+        """The most common call, one row on the CPU, with little overhead; None if it is something else."""
+        form, shape, lock = fast
         try:
             row = phi.numpy()
-        except (RuntimeError, TypeError):  # with a gradient, elsewhere, or of a type that numpy does not have
+        except (RuntimeError, TypeError):  # with a gradient, on a GPU, or of a type that numpy lacks
             return None
-        if row.shape != shape:
+        if row.shape != shape or row.dtype.kind == "c":
             return None
         out = np.empty(1)
-        out[0] = bonus = form.steps[0](row)
-        return torch.from_numpy(out) if bonus == bonus else None  # NaN: refused
+        with lock:
+            out[0] = bonus = form.steps[0](row)
+        return torch.from_numpy(out) if bonus == bonus else None  # NaN: to be refused
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
@@ -164,6 +188,7 @@ class Gram(nn.Module):
         self._check_accuracy()
         return after if out is None else out
 
+    @locked
     def observe_rollout(self, phi: Features, starts: Tensor | NDArray[Any] | None = None) -> Tensor:
         """What T calls of `reset` and `observe` give, but fast: [T, N, d] → [T, N].
 
@@ -197,12 +222,14 @@ class Gram(nn.Module):
         self._check_accuracy()
         return out
 
+    @locked
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Δθ ~ N(0, A⁻¹), one draw per memory: [memories, d]."""
         return torch.stack([self._out(self.form.sample(i, generator)) for i in range(self.memories)])
 
     # Changes.
 
+    @locked
     def reset(self, mask: Tensor | NDArray[Any] | Sequence[bool] | None = None) -> None:
         """A ← λI where mask [memories] is true; everywhere without a mask."""
         chosen = (
@@ -211,10 +238,12 @@ class Gram(nn.Module):
         for i in np.flatnonzero(chosen):
             self.form.reset(int(i))
 
+    @locked
     def increment(self) -> Tensor:
         """Σφφᵀ of the rows observed since the last call (or reset, or rebuild), [memories, d, d]."""
         return torch.stack([self._out(self.form.increment(i)) for i in range(self.memories)])
 
+    @locked
     def merge(self, increment: Features) -> None:
         """A ← A + increment, [memories, d, d]: what another worker has seen. It does not show in our own `increment`."""
         added = summed_outer_products(increment, (self.memories, self.dim, self.dim)).to(
@@ -228,6 +257,7 @@ class Gram(nn.Module):
                     f"increment[{i}] must be a sum of outer products: A + increment is not positive definite"
                 )
 
+    @locked
     def rebuild(self, phi: Features, memory: int | None = None) -> None:
         """A ← λI + Σφφᵀ over exactly the rows phi [n, d], for features that have drifted since they were observed."""
         rows, mass = self._rows(phi, 2)
@@ -240,21 +270,25 @@ class Gram(nn.Module):
 
     # Diagnostics.
 
+    @locked
     def matrix(self) -> Tensor:
         """A, [memories, d, d], symmetric to the bit."""
         eye = torch.eye(self.dim, dtype=self.dtype, device=self.device)
         return torch.stack([self._out(self.form.total(i)) + self.ridge * eye for i in range(self.memories)])
 
+    @locked
     def inverse(self) -> Tensor:
         """A⁻¹, [memories, d, d], symmetric to the bit."""
         return torch.stack([self._out(self.form.inverse_matrix(i)) for i in range(self.memories)])
 
+    @locked
     def log_det(self) -> Tensor:
         """log det A, [memories]. It grows by log(1 + φᵀA⁻¹φ) with each row."""
         return torch.tensor(
             [self.form.log_det(i) for i in range(self.memories)], dtype=self.dtype, device=self.device
         )
 
+    @locked
     def effective_dimension(self) -> Tensor:
         """tr(A⁻¹(A − λI)), [memories]: how many of the d directions have been seen, between 0 and d."""
         values = [self.form.effective_dimension(i) for i in range(self.memories)]
@@ -266,9 +300,13 @@ class Gram(nn.Module):
     # Input and output.
 
     def _rows(self, phi: Features, ndim: int | None) -> tuple[Any, Any]:
-        """phi as numbers of our own kind, and ‖φ‖² of each row; refused before anything has changed."""
+        """phi in our dtype and on our device, and ‖φ‖² of each row; bad input is refused before anything changes."""
         if isinstance(phi, Tensor):
             rows: Any = phi.detach() if phi.requires_grad else phi
+            if rows.is_complex() or rows.layout is not torch.strided or rows.is_quantized or rows.is_meta:
+                raise ValueError(
+                    f"phi must be a dense tensor of real numbers, got {rows.dtype}, {rows.layout}"
+                )
         else:
             rows = np.asarray(phi)
             if rows.dtype.kind not in "fiub":
@@ -317,6 +355,33 @@ class Gram(nn.Module):
         moved = matrix.to(self.device, self.dtype)
         return moved.numpy() if self._exact else moved
 
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_fast")}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._heat()
+        self._lock = threading.RLock()
+        self._prepare_fast_path()
+
+    # Saving.
+
+    @locked
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Everything that was seen, and the ridge."""
+        return super().state_dict(*args, **kwargs)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "ridge"] = torch.tensor(self.ridge, dtype=torch.float64)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Refuse a state with another ridge or with numbers that no Gram has; `form` loads the rest itself."""
+        errors = args[4]
+        ridge = state_dict.pop(prefix + "ridge", None)  # absent in states of early versions
+        if ridge is not None and float(ridge) != self.ridge:
+            errors.append(f"{prefix}ridge is {float(ridge)} in the state and {self.ridge} here")
+        for name, value in state_dict.items():
+            if name.startswith(prefix + "form.") and (value.is_complex() or not bool(value.isfinite().all())):
+                errors.append(f"{name} must hold finite real numbers")
+        super()._load_from_state_dict(state_dict, prefix, *args)

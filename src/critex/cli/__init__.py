@@ -11,7 +11,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from critex.errors import UserError, printable, unknown
+from critex.console import notice, open_standard_streams
+from critex.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from critex.cli.train import train_config
@@ -37,13 +38,14 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. A mistake of the user is one clear line and exit code 2."""
+    open_standard_streams()
     try:
         dispatch(sys.argv[1:] if argv is None else argv)
     except UserError as error:
-        print(f"{PROG}: {printable(str(error))}", file=sys.stderr)
+        notice(f"{PROG}: {error}")
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
-        print(f"{PROG}: stopped", file=sys.stderr)
+        notice(f"{PROG}: stopped")
         sys.exit(130)
     except BrokenPipeError:  # the reader has gone, as in `critex … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,7 +81,7 @@ def overview() -> str:
 def problems_to_stderr(problems: list[str]) -> None:
     """Print one line for each problem with the runs."""
     for problem in problems:
-        print(printable(problem), file=sys.stderr)
+        notice(problem)
 
 
 def __getattr__(name: str) -> Any:

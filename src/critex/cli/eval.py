@@ -30,12 +30,10 @@ def main(args: list[str]) -> None:
     from statistics import fmean, stdev
 
     from critex.envs import Envs
-    from critex.envs.imports import require_trusted
-    from critex.run import evaluate, read_config
+    from critex.run import evaluate
     from critex.trained import load_trained
 
-    require_trusted(options.run, read_config(options.run)[1].get("env"), options.allow_import)
-    trained = load_trained(options.run)
+    trained = load_trained(options.run, allow_import=options.allow_import)
     make_envs = partial(Envs, trained.cfg.env)
     returns = evaluate(trained.agent.policy, make_envs, options.episodes, options.seed)["returns"]
     spread = stdev(returns) if len(returns) > 1 else 0.0

@@ -31,12 +31,16 @@ def main(args: list[str]) -> None:
     """Write the page and print what there is to say about it."""
     options = parse(Options, "critex explain", args)
     require_at_least_one(episodes=options.episodes, max_steps=options.max_steps)
-    from critex.envs.imports import require_trusted
     from critex.explain import explain
-    from critex.run import read_config
 
-    require_trusted(options.run, read_config(options.run)[1].get("env"), options.allow_import)
-    index, notes = explain(options.run, options.out, options.episodes, options.seed, options.max_steps)
+    index, notes = explain(
+        options.run,
+        options.out,
+        options.episodes,
+        options.seed,
+        options.max_steps,
+        allow_import=options.allow_import,
+    )
     for note in notes:
         print(note)
     print(f"page: {index}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critex.cli.options import parse
+from critex.console import say
 
 
 @dataclass
@@ -22,12 +23,10 @@ def main(args: list[str]) -> None:
     """Continue the run to its end."""
     options = parse(Options, "critex resume", args)
     from critex.algorithms import algorithm_module, load_config
-    from critex.envs.imports import require_trusted
     from critex.run import Run, read_config
 
     name, data = read_config(options.run)
-    require_trusted(options.run, data.get("env"), options.allow_import)
-    cfg = load_config(name, data)
+    cfg = load_config(name, data, allow_import=options.allow_import)
     with Run.open(options.run, cfg) as run:
         algorithm_module(name).train(cfg, run)
-        print(f"finished: {run.path}")
+        say(f"finished: {run.path}")

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from critex.cli.options import Option, Sections, options_of, parse
+from critex.console import say
 
 PROG = "critex train"
 FIRST = ("env", "steps", "explorer", "alpha", "preset", "seed", "out")
@@ -25,18 +26,17 @@ def main(args: list[str]) -> None:
         return
     name = args[0]
     cfg = train_config(name, args[1:])
-    from critex.envs.imports import import_env
     from critex.run import Run
 
-    import_env(cfg.env)
     with Run.create(name, cfg) as run:
         algorithm_module(name).train(cfg, run)
-        print(f"finished: {run.path}")
+        say(f"finished: {run.path}")
 
 
 def train_config(name: str, args: list[str]) -> Any:
     """The options of `critex train`; flags override the preset, which overrides the defaults."""
-    from critex.algorithms import algorithm_module, default_config
+    from critex.algorithms import algorithm_module
+    from critex.presets import default_config
 
     config = algorithm_module(name).Config
     explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))

@@ -1,19 +1,21 @@
-"""A replay buffer: a ring of preallocated tensors, one gather a field, saved as immutable chunks."""
+"""A replay buffer: a ring of preallocated tensors, sampled with one gather per field, saved as immutable chunks."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from critex.data.files import Damaged, load_state, read_file, save_state, unpickled
 from critex.data.transition import Batch, Transition
 from critex.data.tree import tree_leaves, tree_map
 from critex.errors import UserError
+
+KIND = "replay"
+"""In the header of a chunk file."""
 
 
 class Replay:
@@ -23,10 +25,10 @@ class Replay:
     Observations keep their dtype (uint8 images stay uint8), reward and bonus are two columns. Of
     `transition.info` only the keys named in `keep_info` are stored.
 
-    On disk the buffer is a row of chunk files, chunk k with the rows [k·chunk, (k+1)·chunk), each written
-    once; `state_dict` holds the rest: counters, generator, the rows of the unfinished chunk. To save, call
-    `save_chunks(directory)` and store `state_dict()`; to restore, `load_state_dict(state)`, then
-    `load_chunks(directory)`.
+    On disk the buffer is a series of chunk files, each written once: chunk k holds the rows
+    [k·chunk, (k+1)·chunk). `state_dict` holds the rest: counters, generator, the rows of the unfinished chunk,
+    and the checksums of the chunks. To save, call `save_chunks(directory)`, then store `state_dict()`; to restore,
+    `load_state_dict(state)`, then `load_chunks(directory)`.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Replay:
         self.generator = torch.Generator().manual_seed(seed)
         self._storage: dict[str, Any] = {}  # Transition.asdict() with every leaf [capacity, …]
         self._arrays: list[Any] = []  # numpy views of its leaves: writing through them takes half the time
-        self._saved: set[int] = set()  # the chunks on disk that belong to this very history
+        self._saved: dict[int, str] = {}  # checksum of each chunk on disk
         self._complete = True  # False between load_state_dict and load_chunks
 
     def __len__(self) -> int:
@@ -53,7 +55,10 @@ class Replay:
         """Append the N rows of one vector step, overwriting the oldest."""
         n, start = len(transition), self.total % self.capacity
         if n > self.capacity:
-            raise ValueError(f"a step of {n} rows does not fit in a replay of {self.capacity}")
+            raise UserError(
+                f"a replay buffer of {self.capacity} transitions cannot hold one step of {n} environments; "
+                f"use a buffer_size of at least {n}"
+            )
         tree = self._tree(transition)
         if not self._storage:
             self._allocate(tree)
@@ -103,18 +108,23 @@ class Replay:
         try:
             tree["info"] = {key: transition.info[key] for key in self.keep_info}
         except KeyError as key:
-            raise UserError(
-                f"the replay should keep info[{key}], which this environment does not give"
-            ) from None
+            raise UserError(f"the replay should keep info[{key}], which this environment lacks") from None
         return tree
 
     def _allocate(self, like: dict[str, Any]) -> None:
-        storage: Any = tree_map(lambda x: torch.zeros((self.capacity, *x.shape[1:]), dtype=x.dtype), like)
+        try:
+            storage: Any = tree_map(lambda x: torch.zeros((self.capacity, *x.shape[1:]), dtype=x.dtype), like)
+        except (RuntimeError, MemoryError) as error:
+            row = sum(leaf[0].numel() * leaf.element_size() for leaf in tree_leaves(like))
+            raise UserError(
+                f"a replay buffer of {self.capacity} transitions needs {self.capacity * row / 1e9:,.1f} GB of memory, "
+                "which is not available; choose a smaller buffer_size"
+            ) from error
         self._storage, self._arrays = storage, [leaf.numpy() for leaf in tree_leaves(storage)]
 
     def _gather(self, index: torch.Tensor) -> Batch:
         if not self._complete:
-            raise ValueError("the replay is half restored: call load_chunks after load_state_dict")
+            raise ValueError("only half of the replay is restored: call load_chunks after load_state_dict")
         rows: Any = tree_map(lambda x: x.index_select(0, index), self._storage)
         return Transition(**rows)
 
@@ -140,19 +150,21 @@ class Replay:
         """Everything but the finished chunks."""
         state: dict[str, Any] = {"capacity": self.capacity, "chunk": self.chunk, "total": self.total}
         state["generator"] = self.generator.get_state()
+        state["chunks"] = dict(self._saved)
         if self.total:
             first = max(self.total // self.chunk * self.chunk, self._oldest)
             state["tail"] = self._rows(first, self.total).asdict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore counters, generator and tail; `load_chunks` brings the rest."""
+        """Restore counters, generator and tail; `load_chunks` restores the rest."""
         for name in ("capacity", "chunk"):
             if state[name] != getattr(self, name):
                 raise UserError(f"the saved replay has {name} {state[name]}, this one {getattr(self, name)}")
         self.total = state["total"]
         self.generator.set_state(state["generator"])
-        self._storage, self._saved = {}, set()
+        self._storage = {}
+        self._saved = dict(state.get("chunks", {}))
         if self.total:
             self._allocate(state["tail"])
             self._put(self.total - len(state["tail"]["reward"]), state["tail"])
@@ -161,36 +173,38 @@ class Replay:
     def save_chunks(self, directory: str | Path) -> None:
         """Write the finished chunks that are not on disk yet, each atomically.
 
-        A file left by a stretch that a kill undid is overwritten, not trusted.
+        A file that a killed run wrote after its last checkpoint is overwritten, not trusted.
         """
         for k in self._finished():
             if k not in self._saved:
+                path = _path(directory, k)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 first = max(k * self.chunk, self._oldest)
                 rows = self._rows(first, (k + 1) * self.chunk).asdict()
-                _write(_path(directory, k), {"first": first, "rows": rows, "crc": _crc(rows)})
-                self._saved.add(k)
+                self._saved[k] = save_state(path, KIND, {"first": first, "rows": rows})
+        self._saved = {k: self._saved[k] for k in self._finished()}
 
     def load_chunks(self, directory: str | Path) -> None:
-        """Read back the chunks that the loaded state refers to, each checked against its checksum."""
+        """Read the chunks that the loaded state refers to; `Damaged` if one is not the file that was written."""
         for k in self._finished():
             path = _path(directory, k)
-            first, rows = _read(path)
+            state, checksum = _load(path)
+            if checksum != self._saved.setdefault(k, checksum):
+                raise Damaged(f"{path} belongs to another run or to another checkpoint")
+            first, rows = state["first"], state["rows"]
             drop = max(self._oldest - first, 0)
-            if (
-                first > max(k * self.chunk, self._oldest)
-                or first + len(rows["reward"]) != (k + 1) * self.chunk
-            ):
-                raise UserError(f"{path} does not hold the rows that this checkpoint needs")
+            end = first + len(rows["reward"])
+            if first > max(k * self.chunk, self._oldest) or end != (k + 1) * self.chunk:
+                raise Damaged(f"{path} does not hold the rows that this checkpoint needs")
             self._put(first + drop, tree_map(lambda x, drop=drop: x[drop:], rows))  # type: ignore[arg-type]
-            self._saved.add(k)
         self._complete = True
 
     def prune_chunks(self, directory: str | Path, keep_states: Sequence[dict[str, Any]]) -> None:
         """Delete the chunks that none of the kept checkpoints (their `state_dict`s) needs."""
         oldest = min((max(state["total"] - self.capacity, 0) for state in keep_states), default=0)
         for path in Path(directory).glob("replay-*.pt"):
-            k = int(path.stem.removeprefix("replay-"))
-            if (k + 1) * self.chunk <= oldest:
+            number = path.stem.removeprefix("replay-")
+            if number.isdecimal() and (int(number) + 1) * self.chunk <= oldest:
                 path.unlink()
 
 
@@ -198,32 +212,9 @@ def _path(directory: str | Path, k: int) -> Path:
     return Path(directory) / f"replay-{k:06d}.pt"
 
 
-def _crc(rows: dict[str, Any]) -> int:
-    crc = 0
-    for leaf in tree_leaves(rows):
-        crc = zlib.crc32(leaf.contiguous().numpy().data, crc)
-    return crc
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Temporary file, fsync, rename: a reader sees the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _read(path: Path) -> tuple[int, dict[str, Any]]:
-    try:
-        content = torch.load(path, weights_only=True)
-        first, rows, crc = content["first"], content["rows"], content["crc"]
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: without it the replay buffer cannot be restored") from None
-    except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path} is damaged ({error}): the replay buffer cannot be restored") from error
-    if _crc(rows) != crc:
-        raise UserError(f"{path} is damaged (wrong checksum): the replay buffer cannot be restored")
-    return first, rows
+def _load(path: Path) -> tuple[dict[str, Any], str]:
+    """(content, checksum) of a chunk; in early versions a chunk was a bare zip file, without a checksum."""
+    with suppress(OSError):
+        if read_file(path).startswith(b"PK"):
+            return unpickled(path, read_file(path)), ""
+    return load_state(path, KIND)

@@ -1,4 +1,4 @@
-"""From an id to one gymnasium environment: built-ins, families behind extras, errors that say what to do."""
+"""From an id to a gymnasium environment: built-ins, families behind extras, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import difflib
 import inspect
 import json
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -25,12 +27,12 @@ BUILTIN = {
 
 @dataclass(frozen=True)
 class Family:
-    """Ids that another package provides."""
+    """Environments of another package."""
 
     pattern: str  # what its ids look like
     imports: str  # importing this registers them, or shows that they can be made
     install: str  # what to give to pip
-    wrapper: str = ""  # "module:Wrapper", put around every environment of the family
+    wrapper: str = ""  # "module:Wrapper" for every environment of the family
 
 
 FAMILIES = {
@@ -52,7 +54,7 @@ FAMILIES = {
 
 
 def register() -> None:
-    """Make DeepSea-N-v0 and RiverSwim-N-v0, N = 2 … 100, known to `gymnasium.make`."""
+    """Register DeepSea-N-v0 and RiverSwim-N-v0, N = 2 … 100, with gymnasium."""
     for name in BUILTIN:
         for size in range(2, 101):
             _register(name, size)
@@ -61,10 +63,16 @@ def register() -> None:
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """One environment by id, which may carry options of its own: `Ant-v4?use_contact_forces=true`.
 
-    An unknown id, a missing package or a wrong keyword ends in a `UserError`.
+    `module:Id-v0` imports the module first, also from the current directory. Where the id comes from a file, call
+    `refuse_import` before. An unknown id, a missing package or a wrong option is a `UserError`.
     """
     env_id, _, query = env_id.partition("?")
-    kwargs = {**_options(query), **kwargs}
+    options = _options(query)
+    if reserved := options.keys() & {"id", "disable_env_checker"}:
+        raise UserError(f"{env_id} does not take the option {min(reserved)}")
+    kwargs = {**options, **kwargs}
+    if module := module_of(env_id):
+        _import(module, env_id)
     if builtin := re.fullmatch(rf"({'|'.join(BUILTIN)})-(\d+)-v0", env_id):
         _register(builtin[1], int(builtin[2]))
     name = family_of(env_id)
@@ -77,27 +85,60 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
-            # the paper's ids are -v4; that -v5 exists is no news to who asked for it
+            # the paper's ids are -v4; whoever asks for one knows that there is a -v5
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **kwargs)
+    except UserError:
+        raise
     except (gym.error.Error, ImportError) as error:
-        raise UserError(_broken(env_id, error) if env_id in gym.registry else _unknown(env_id)) from error
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
+        known = env_id.rpartition(":")[2] in gym.registry
+        raise UserError(_broken(env_id, error) if known else _unknown(env_id)) from error
+    except Exception as error:
+        if not kwargs:  # a bug of the environment, which deserves its traceback
             raise
-        raise UserError(f"{env_id} does not take all of {', '.join(kwargs)}: {error}") from error
+        given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{env_id} cannot be made with {given[:200]}: {reason[:300]}") from error
     wrapped: gym.Env[Any, Any] = wrap(env, **own)
     return wrapped
 
 
+def module_of(env_id: str) -> str:
+    """The module in `module:Id-v0`, which is imported to register the environment; empty where there is none."""
+    return env_id.partition("?")[0].rpartition(":")[0]
+
+
+def refuse_import(env_id: str, source: object) -> None:
+    """Refuse an id from the file `source` that would import a module: opening a run must not execute its code."""
+    if module := module_of(env_id):
+        raise UserError(
+            f"{source} asks to import the Python module {module!r} for its environment {env_id!r}; "
+            "if you trust it, add --allow-import"
+        )
+
+
+def _import(module: str, env_id: str) -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # at the end: nothing that is installed can be shadowed
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"{env_id} cannot be made: the module {module!r} cannot be imported ({error})"
+        ) from error
+    except (TypeError, ValueError) as error:  # a relative or an empty name
+        raise UserError(f"{env_id} cannot be made: {module!r} is not the name of a module") from error
+
+
 def family_of(env_id: str) -> str | None:
-    """The name of the family that an id belongs to, its options aside."""
+    """The family that an id belongs to; its options do not matter."""
     plain = env_id.partition("?")[0]
     return next((name for name, f in FAMILIES.items() if re.fullmatch(f.pattern, plain)), None)
 
 
 def _wrapper(family: Family | None, kwargs: dict[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """What to put around the environments of a family, and the keywords that it takes, out of `kwargs`."""
+    """The wrapper of a family, and the options that it takes, which are removed from `kwargs`."""
     if family is None or not family.wrapper:
         return lambda env: env, {}
     module, _, name = family.wrapper.partition(":")
@@ -107,7 +148,7 @@ def _wrapper(family: Family | None, kwargs: dict[str, Any]) -> tuple[Callable[..
 
 
 def _options(query: str) -> dict[str, Any]:
-    """`a=1&b=true&c=text` as keywords; a value is JSON where it can be read so, else text."""
+    """`a=1&b=true&c=text` as keywords; a value that is not JSON is text."""
     options: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         try:
@@ -124,8 +165,8 @@ def _register(name: str, size: int) -> None:
 
 
 def _broken(env_id: str, error: Exception) -> str:
-    """What gymnasium says, on one line, and the newer versions: it still lists MuJoCo's -v2 and -v3."""
-    spec = gym.spec(env_id)
+    """Gymnasium's message and the newer versions of the environment: it still lists MuJoCo's -v2 and -v3."""
+    spec = gym.spec(env_id.rpartition(":")[2])
     newer = [
         other.id
         for other in gym.registry.values()

@@ -59,14 +59,20 @@ class Novelty:
 
 
 def explain(
-    path: Path, out: Path, episodes: int = 3, seed: int = 0, max_steps: int = 300
+    path: Path,
+    out: Path,
+    episodes: int = 3,
+    seed: int = 0,
+    max_steps: int = 300,
+    *,
+    allow_import: bool = False,
 ) -> tuple[Path, list[str]]:
     """Write the page of a run; return its path, and notes and warnings about it."""
     for name, value in (("episodes", episodes), ("max-steps", max_steps)):
         if value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}")
     with without("MUJOCO_GL"):  # a missing GL library must fail when we render, not on import
-        trained = load_trained(path)
+        trained = load_trained(path, allow_import=allow_import)
     envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"))
     novelty = Novelty(trained)
     with closing(envs), torch.no_grad():

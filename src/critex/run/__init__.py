@@ -1,6 +1,7 @@
-"""Runs: seeding, device, directory, metrics, progress, evaluation, checkpoint and exact resume."""
+"""Runs: seeding, device, directory, metrics, progress, evaluation, checkpoints and exact resume."""
 
-from critex.run.checkpoint import Checkpoints
+from critex.data.files import Damaged
+from critex.run.checkpoint import Checkpoints, load_part
 from critex.run.config import RunConfig, from_dict, to_dict
 from critex.run.evaluation import evaluate
 from critex.run.interrupt import Interrupted
@@ -12,12 +13,14 @@ from critex.run.seeding import choose_device, preserved_rng, seed_everything
 __all__ = [
     "TIMING_FIELDS",
     "Checkpoints",
+    "Damaged",
     "Interrupted",
     "Run",
     "RunConfig",
     "choose_device",
     "evaluate",
     "from_dict",
+    "load_part",
     "preserved_rng",
     "read_config",
     "read_metrics",

@@ -1,4 +1,4 @@
-"""The options of a run, and dataclasses as plain dictionaries: exact there and strict back."""
+"""The options of a run, and the conversion of dataclasses to plain dictionaries and back."""
 
 from __future__ import annotations
 
@@ -8,67 +8,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from critex.errors import UserError, require_at_least, unknown
+from critex.errors import UserError, unknown
+from critex.ranges import Count, Natural, NonNegative, Options
 
 T = TypeVar("T")
 
 
 @dataclass
-class RunConfig:
-    """What every run has, whatever the algorithm: nest it in a config, or inherit from it."""
+class RunConfig(Options):
+    """The options of every run, whatever the algorithm: nest it in a config, or inherit from it."""
 
     out: str = ""
     """Directory of the run, as in runs/a; empty: runs/<algorithm>-<date and time>."""
 
-    seed: int = 0
+    seed: Natural = 0
     """Seed of everything: weights, actions, replay, environments."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the networks live; auto takes a GPU where torch sees one."""
+    """Device of the networks; auto uses a GPU if torch finds one."""
 
-    threads: int = 1
-    """Threads of torch and of BLAS; 0 leaves their own choice. Exact resume is promised for an unchanged number."""
+    threads: Natural = 1
+    """Threads of torch and of BLAS; 0 keeps their defaults. Exact resume needs an unchanged number."""
 
-    log_every: int = 1_000
-    """Environment steps from one line of training metrics to the next."""
+    log_every: Count = 1_000
+    """Environment steps between two lines of training metrics."""
 
-    eval_every: int = 0
-    """Environment steps from one evaluation to the next; 0: none."""
+    eval_every: Natural = 0
+    """Environment steps between two evaluations; 0: none."""
 
-    eval_episodes: int = 10
+    eval_episodes: Count = 10
     """Episodes of one evaluation."""
 
     stop_return: float | None = None
     """End the run as soon as an evaluation's mean return reaches this."""
 
-    checkpoint_every: int = 10_000
-    """Environment steps from one checkpoint to the next; 0: by the clock alone."""
+    checkpoint_every: Natural = 10_000
+    """Environment steps between two checkpoints; 0: by time only."""
 
-    checkpoint_minutes: float = 10.0
-    """Minutes from one checkpoint to the next, whichever comes first; 0: by steps alone."""
+    checkpoint_minutes: NonNegative = 10.0
+    """Minutes between two checkpoints, if they pass before `checkpoint_every` steps; 0: by steps only."""
 
     tensorboard: bool = True
-    """Mirror the metrics to TensorBoard where it is installed."""
+    """Log to TensorBoard as well, if it is installed."""
 
     wandb: bool = False
-    """Mirror the metrics to Weights & Biases."""
+    """Log to Weights & Biases as well."""
 
     progress: bool = True
-    """Show the progress: a bar on a terminal, otherwise a line every ten seconds."""
-
-
-def check(options: RunConfig) -> None:
-    """Refuse options that cannot be meant, naming the first of them."""
-    require_at_least(
-        options,
-        seed=0,
-        threads=0,
-        log_every=1,
-        eval_every=0,
-        eval_episodes=1,
-        checkpoint_every=0,
-        checkpoint_minutes=0,
-    )
+    """Show progress: a bar on a terminal, otherwise a line every ten seconds."""
 
 
 def to_dict(obj: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Evaluation episodes: their own environments, their own seeds, no bonus."""
+"""Evaluation episodes, with environments and seeds of their own and without a bonus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ENVS = 10
 MAX_EPISODE = 100_000
 
 Policy = Callable[[Tree], torch.Tensor]
-"""obs → action, both [N, …], greedy; it must leave the agent as it found it."""
+"""obs → action, both [N, …], greedy; it must not change the agent."""
 
 
 class EpisodeLike(Protocol):
@@ -35,7 +35,7 @@ class EpisodeLike(Protocol):
 
     @property
     def ago(self) -> int:
-        """Environment steps of the run since its end; 0 where episodes are taken in as they end."""
+        """Environment steps of the run since it ended; 0 where episodes are reported as they end."""
 
 
 class EvalEnvs(Protocol):
@@ -67,10 +67,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `episodes` episodes; return their mean return, every return and every length.
 
-    Each of the N envs plays a fixed number of episodes: the first of many to finish are the short ones.
-    The global generators are seeded for the evaluation and put back afterwards, so training never notices.
-    `max_steps` is for environments without a clock: an evaluation that would take more than so many steps an
-    episode ends there, and `unfinished` counts the missing episodes.
+    Each of the N envs plays a fixed number of episodes: to take the first ones to finish would favour short ones.
+    The global generators are seeded for the evaluation and restored afterwards, so training is not affected.
+    `max_steps` is for environments without a time limit: the evaluation ends after that many steps per episode,
+    and `unfinished` counts the missing episodes.
     """
     n = min(episodes, MAX_ENVS)
     quota = [episodes // n + (i < episodes % n) for i in range(n)]

@@ -1,7 +1,8 @@
-"""Ctrl-C: the first lets the iteration finish and checkpoints, the second stops at once."""
+"""Ctrl-C: the first one finishes the iteration and writes a checkpoint, the second one stops at once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from critex.errors import UserError
 
 
 class Interrupted(UserError):
-    """The run was asked to stop; it is checkpointed and can go on. `exit_code` is what a shell expects."""
+    """The run was asked to stop; its checkpoint is written. `exit_code` is what a shell expects."""
 
     def __init__(self, message: str, signum: int = signal.SIGINT):
         super().__init__(message)
@@ -20,21 +21,21 @@ class Interrupted(UserError):
 
 
 class StopSignals:
-    """Takes note of SIGINT and SIGTERM between `catch` and `release`; `caught` is the signal, or 0."""
+    """Records SIGINT and SIGTERM between `catch` and `release`; `caught` is the signal, or 0."""
 
     def __init__(self) -> None:
         self.caught = 0
         self._handlers: dict[int, Any] = {}
 
     def catch(self) -> None:
-        """Handle the signals, unless this is not the main thread (which alone may) or they are ignored."""
+        """Handle the signals, unless they are ignored or this is not the main thread, the only one that may."""
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(signum) is not signal.SIG_IGN:
                     self._handlers[signum] = signal.signal(signum, self._handle)
 
     def release(self) -> None:
-        """Put back the handlers that were there before."""
+        """Restore the previous handlers."""
         while self._handlers:
             signum, handler = self._handlers.popitem()
             signal.signal(signum, handler or signal.SIG_DFL)
@@ -43,4 +44,5 @@ class StopSignals:
         if self.caught:
             raise KeyboardInterrupt
         self.caught = signum
-        os.write(2, b"\nstopping after this step; once more stops at once, without a checkpoint\n")
+        with contextlib.suppress(OSError):  # stderr may be gone
+            os.write(2, b"\nstopping after this step; press again to stop at once, without a checkpoint\n")

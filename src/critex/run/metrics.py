@@ -1,8 +1,8 @@
 """metrics.jsonl: one JSON object a line, only ever appended to.
 
 Every line has `kind` ("episode", "train" or "eval"), `step` (environment steps taken) and `time`. The fields
-named in `TIMING_FIELDS` depend on the machine and its mood; the others are the same whenever the run is.
-Not-a-number and the infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
+named in `TIMING_FIELDS` depend on the machine; the others are the same in every repetition of the run.
+NaN and the infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from typing import Any
 
 import torch
 
+from critex.data.files import Damaged, open_file, read_file, write_all
 from critex.errors import UserError
-from critex.run.files import disk_errors, write_all
+from critex.run.files import disk_errors
 
 METRICS = "metrics.jsonl"
 TIMING_FIELDS = ("time", "sps")
-"""time: seconds the run has been working, over all its resumptions. sps: environment steps per second."""
+"""time: seconds of training, without the time between a stop and a resume. sps: environment steps per second."""
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with tensors as numbers."""
+    """The values, with tensors converted to numbers."""
     return {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
 
 
@@ -43,41 +44,38 @@ def _finite(value: Any) -> Any:
 
 
 class MetricsFile:
-    """Appends lines; they reach the file at `flush` and the disk at `sync`."""
+    """Appends lines: `flush` hands them to the operating system, `sync` waits until they are on the disk."""
 
     def __init__(self, path: Path, hint: str = ""):
         self.path, self._hint = path, hint
-        self._waiting: list[bytes] = []
+        self._buffer: list[bytes] = []
         with disk_errors(path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._fd = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append one line."""
-        self._waiting.append(encode_line(line))
+        self._buffer.append(encode_line(line))
 
     def flush(self) -> None:
-        """Hand the lines to the operating system: from here on they survive the death of the process."""
-        if self._waiting:
-            data, self._waiting = b"".join(self._waiting), []
+        """Hand the lines to the operating system; they then survive a kill of the process."""
+        if self._buffer:
+            data, self._buffer = b"".join(self._buffer), []
             with disk_errors(self.path, self._hint):
                 write_all(self._fd, data)
 
     def sync(self) -> int:
-        """Put the lines on the disk and return the length of the file in bytes."""
+        """Write the lines to the disk and return the length of the file in bytes."""
         self.flush()
         with disk_errors(self.path, self._hint):
             os.fsync(self._fd)
             return os.fstat(self._fd).st_size
 
     def truncate(self, length: int) -> None:
-        """Forget what was written after a checkpoint that noted this length."""
+        """Drop what was written after the checkpoint that recorded this length; `Damaged` if the file is shorter."""
         with disk_errors(self.path):
             size = os.fstat(self._fd).st_size
             if size < length:
-                raise UserError(
-                    f"{self.path} has {size} bytes, fewer than the {length} noted in the "
-                    "checkpoint: it was changed, so the run cannot go on exactly"
-                )
+                raise Damaged(f"{self.path} has {size} bytes, fewer than the {length} at this checkpoint")
             os.ftruncate(self._fd, length)
 
     def close(self) -> None:
@@ -93,13 +91,13 @@ class MetricsFile:
 def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict[str, Any]]:
     """Every line of a metrics.jsonl (or of the run directory that holds it).
 
-    A line that is none of ours is a `UserError` with file and line number. With a list as `broken` such lines
-    are left out, and the list receives one sentence for each.
+    An invalid line is a `UserError` with file and line number. With a list as `broken`, such lines are left out,
+    and the list receives one sentence for each.
     """
     path = Path(path)
     path = path / METRICS if path.is_dir() else path
     try:
-        text = path.read_bytes()
+        text = read_file(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     lines = []
@@ -108,7 +106,7 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
             line = _checked(json.loads(data))
         except (ValueError, RecursionError) as error:
             no_json = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-            problem = f"{path}, line {number} is broken: {'it is no JSON' if no_json else error}"
+            problem = f"{path}, line {number} is broken: {'not JSON' if no_json else error}"
             if broken is None:
                 raise UserError(problem) from error
             broken.append(problem)
@@ -118,11 +116,11 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
 
 
 def _checked(line: Any) -> dict[str, Any]:
-    """The line with its numbers restored; a `ValueError` where it is none of ours."""
+    """The line with its numbers restored; a `ValueError` where it is not a line of metrics."""
     if not isinstance(line, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("not a JSON object")
     if not isinstance(line.get("kind"), str) or type(line.get("step")) is not int:
-        raise ValueError("it has no kind and step")
+        raise ValueError("it lacks a kind or a step")
     restored = {key: _restored(value) for key, value in line.items()}
     for key, value in restored.items():
         if key != "kind" and not isinstance(value, int | float | list):

@@ -1,4 +1,4 @@
-"""config.toml, all that was decided for a run and the versions it ran with; card.json, what it cost."""
+"""config.toml, every option of a run and the versions it was made with; card.json, what the run cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import Any
 
 import tomli_w
 
+from critex.data.files import TEMPORARY, atomic_write, read_file
 from critex.errors import UserError
-from critex.run.files import LOCK, TEMPORARY, atomic_write
+from critex.run.files import LOCK
 from critex.run.metrics import METRICS
 
 CONFIG = "config.toml"
@@ -38,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit critex runs from, with "+changes" where tracked files differ; None outside a checkout."""
+    """The commit of this critex checkout, with "+changes" if tracked files differ; None outside a checkout."""
     package = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
@@ -46,7 +47,7 @@ def git_revision() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
-        # An installed copy may lie inside somebody else's repository, whose revision says nothing about us.
+        # An installed copy may lie inside another repository, whose revision says nothing about critex.
         if Path(git("rev-parse", "--show-toplevel")).resolve() / "src" / "critex" != package:
             return None
         changes = git("status", "--porcelain", "--untracked-files=no")
@@ -55,8 +56,11 @@ def git_revision() -> str | None:
         return None
 
 
-def write_config(directory: Path, algorithm: str, config: dict[str, Any]) -> None:
-    """Write config.toml. TOML has no null, so the fields that are None are listed under `none`."""
+def write_config(directory: Path, algorithm: str, config: dict[str, Any], run_id: str = "") -> None:
+    """Write config.toml. TOML has no null, so the fields that are None are listed under `none`.
+
+    `run_id` is also in every checkpoint, so that one of another run is recognised.
+    """
     none: list[str] = []
 
     def without_none(data: dict[str, Any], where: str) -> dict[str, Any]:
@@ -69,39 +73,55 @@ def write_config(directory: Path, algorithm: str, config: dict[str, Any]) -> Non
         return kept
 
     table = without_none(config, "")
-    document = {"algorithm": algorithm, "none": none, "config": table, "versions": versions()}
+    document = {"algorithm": algorithm, "id": run_id, "none": none, "config": table, "versions": versions()}
     atomic_write(directory / CONFIG, tomli_w.dumps(document).encode())
 
 
 def read_config(run: Path | str) -> tuple[str, dict[str, Any]]:
     """(algorithm, config) of a run directory, as they were given to `Run.create`; see `from_dict`."""
     path = Path(run) / CONFIG
-    require_run(Path(run))
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = _document(Path(run))
         algorithm, config = document["algorithm"], document["config"]
+        if not isinstance(algorithm, str):
+            raise TypeError(f"algorithm is {algorithm!r}")
         for dotted in document.get("none", []):
             *parents, key = dotted.split(".")
             table = config
             for parent in parents:
                 table = table.setdefault(parent, {})
             table[key] = None
-    except (
-        OSError,
-        UnicodeDecodeError,
-        tomllib.TOMLDecodeError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     return algorithm, config
 
 
+def read_run_id(run: Path) -> str:
+    """The id of a run; empty for runs of early versions, which had none."""
+    return str(_document(run).get("id", ""))
+
+
+def _document(run: Path) -> dict[str, Any]:
+    """config.toml, parsed."""
+    require_run(run)
+    path = run / CONFIG
+    try:
+        return tomllib.loads(read_file(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # not UTF-8 and not TOML are ValueErrors
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
 def require_run(directory: Path) -> None:
-    """Refuse a path that is no run directory, saying why."""
-    if not directory.exists():
-        raise UserError(f"{directory} does not exist")
+    """Refuse a path that is not a run directory, saying why."""
+    try:
+        directory.stat()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        shown = str(directory) if len(str(directory)) < 200 else f"{str(directory)[:60]}…"
+        missing = isinstance(error, FileNotFoundError)
+        raise UserError(
+            f"{shown} " + ("does not exist" if missing else f"cannot be opened: {reason}")
+        ) from error
     if not directory.is_dir():
         raise UserError(f"{directory} is a file; a run is a directory")
     if not (directory / CONFIG).is_file():
@@ -109,7 +129,7 @@ def require_run(directory: Path) -> None:
 
 
 def require_free(directory: Path) -> None:
-    """Refuse a directory that holds more than a creation that was cut short leaves behind."""
+    """Refuse a directory with other files than those that an interrupted `Run.create` leaves behind."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file; choose another --out")
     if (directory / CONFIG).exists():
@@ -126,7 +146,7 @@ def write_card(directory: Path, card: Mapping[str, Any], steps: int, seconds: fl
     totals = {
         "env_steps": steps,
         "seconds": round(seconds, 3),
-        "steps_per_second": round(steps / seconds, 3),
+        "steps_per_second": round(steps / max(seconds, 1e-9), 3),
         "max_rss_bytes": max_rss_bytes(),
         "device": device,
     }
@@ -134,7 +154,7 @@ def write_card(directory: Path, card: Mapping[str, Any], steps: int, seconds: fl
 
 
 def max_rss_bytes() -> int | None:
-    """The most memory this process ever held, where the platform tells."""
+    """Peak memory of this process, where the platform reports it."""
     try:
         import resource
     except ImportError:

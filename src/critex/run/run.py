@@ -1,4 +1,4 @@
-"""A run: its directory, its loop, its checkpoints, and how it ends and goes on."""
+"""A run: its directory, its loop, its checkpoints, and how it stops and resumes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,42 @@ import contextlib
 import json
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from critex.data import Transition, derive_seed
+from critex.data.files import Damaged, atomic_write, own_directory, refuse_link, sync_directory
 from critex.errors import UserError
-from critex.run.checkpoint import KEPT, Checkpoints, ChunkedPart, Damaged, Part, without_tensors
-from critex.run.config import RunConfig, check, to_dict
+from critex.ranges import check_ranges
+from critex.run.checkpoint import (
+    CHECKPOINTS,
+    KEPT,
+    Checkpoints,
+    ChunkedPart,
+    Part,
+    load_part,
+    without_tensors,
+)
+from critex.run.config import RunConfig, to_dict
+from critex.console import lost_output, notice, open_standard_streams
 from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
-from critex.run.files import LOCK, Lock, atomic_write, disk_errors, notice, sync_directory
+from critex.run.files import LOCK, Lock, disk_errors
 from critex.run.interrupt import Interrupted, StopSignals
-from critex.run.logbook import Logbook, next_multiple
+from critex.run.logger import Logger, next_multiple
 from critex.run.metrics import METRICS
 from critex.run.progress import Display, Silent, make_display
-from critex.run.record import CARD, CONFIG, require_free, require_run, write_card, write_config
+from critex.run.record import (
+    CARD,
+    CONFIG,
+    read_run_id,
+    require_free,
+    require_run,
+    write_card,
+    write_config,
+)
 from critex.run.seeding import (
     choose_device,
     limit_threads,
@@ -30,10 +50,11 @@ from critex.run.seeding import (
     seed_everything,
     set_rng_state,
 )
+from critex.run.sinks import TENSORBOARD
 from critex.run.visits import VISITS, Visits
 
 TICK = 0.5
-"""Seconds between two looks at what goes by the clock: lines to the file, the display, timed checkpoints."""
+"""Seconds between two checks of what depends on time: flushing metrics, the display, timed checkpoints."""
 
 
 class Run:
@@ -49,19 +70,20 @@ class Run:
                 run.evaluate(agent.greedy, make_envs)
             run.finish({"parameters": 1234})
 
-    `step` is the number of environment steps taken; inside the loop it counts those of the running iteration,
+    `step` is the number of environment steps taken. Inside the loop it includes those of the current iteration,
     so a metrics line carries the number of steps that led to it.
     """
 
-    def __init__(self, path: Path, config: Any, *, resume: bool):
+    def __init__(self, path: Path, config: Any, run_id: str, *, resume: bool):
         """Use `create` or `open`."""
-        self.path, self.step, self._resume = path, 0, resume
+        open_standard_streams()
+        self.path, self.step, self._id, self._resume = path, 0, run_id, resume
         self.options = options = run_options(config)
         self.device = choose_device(options.device)
         self._config = to_dict(config)
-        self._hint = f", then go on from the last checkpoint with: critex resume {path}"
+        self._hint = f", then continue from the last checkpoint with: critex resume {path}"
         self._lock = Lock(path)
-        self._log = Logbook(path, options, self._hint)
+        self._log = Logger(path, options, run_id, self._hint)
         self._checkpoints = Checkpoints(path)
         self._parts: dict[str, Part] = {}
         self._kept: dict[int, dict[str, Any]] = {}  # states of the chunked parts by step, without tensors
@@ -69,17 +91,18 @@ class Run:
         self._signals = StopSignals()
         self._display: Display = Silent()
         self._visits = Visits()
-        self._begun = self._solved = False  # the loop has; an evaluation reached stop_return
+        self._begun = False  # the loop has started
+        self._solved = False  # an evaluation reached stop_return
         self._next_eval = options.eval_every or sys.maxsize
         self._next_checkpoint = options.checkpoint_every or sys.maxsize
         self._next_tick = 0.0
         self._saved_at = time.perf_counter()
-        self._shown = (0, self._saved_at)  # where the display began to measure the speed
+        self._shown = (0, self._saved_at)  # step and time from which the display measures the speed
         if options.threads:
             limit_threads(options.threads)
         seed_everything(derive_seed(options.seed, "global"))
 
-    # Beginning and end --------------------------------------------------------------------------------------
+    # Start and end ------------------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, algorithm: str, config: Any) -> Self:
@@ -89,15 +112,17 @@ class Run:
         generators of Python, NumPy and torch are seeded here, so build the agent afterwards.
         """
         options = run_options(config)
-        choose_device(options.device)  # complain before anything is written
+        choose_device(options.device)  # an error here comes before anything is written
         path = Path(options.out or f"runs/{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}")
-        require_free(path)
+        if not str(path).isprintable():
+            raise UserError(f"{path} holds characters that cannot be printed; choose another --out")
         with disk_errors(path):
+            require_free(path)
             path.mkdir(parents=True, exist_ok=True)
-            run = cls(path, config, resume=False)
+            run = cls(path, config, uuid.uuid4().hex, resume=False)
             try:
-                require_free(path)  # the lock is ours now: nobody can come between
-                write_config(path, algorithm, run._config)
+                require_free(path)  # again: the lock is held now, so no other process can interfere
+                write_config(path, algorithm, run._config, run._id)
             except BaseException:
                 run.close()
                 raise
@@ -105,16 +130,18 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str, config: Any) -> Self:
-        """Go on with the run in `path`; `config` is what `from_dict` makes of `read_config(path)`."""
+        """Resume the run in `path`; `config` is what `from_dict` makes of `read_config(path)`."""
         path = Path(path)
         require_run(path)
         if (path / CARD).exists():
             raise UserError(f"{path} is finished: nothing to resume; play it with: critex eval {path}")
+        for name in (CHECKPOINTS, TENSORBOARD, "wandb"):
+            refuse_link(path / name)
         with disk_errors(path):
-            return cls(path, config, resume=True)
+            return cls(path, config, read_run_id(path), resume=True)
 
     def attach(self, **parts: Part) -> None:
-        """Name everything that has a state; when resuming, each gets it back, as do the global generators.
+        """Name everything that has a state; a resumed run restores it here, with the global generators.
 
         A part has `state_dict` and `load_state_dict`, in plain values and tensors; a large one also has
         chunks (see `ChunkedPart`), in checkpoints/<name>. Call it once, before the loop.
@@ -122,24 +149,27 @@ class Run:
         if self._parts:
             raise RuntimeError("attach was called before; name all parts in one call")
         self._parts = parts
-        # Killed before its first checkpoint, a run has done nothing yet and simply begins.
+        # A run killed before its first checkpoint has done nothing yet and starts from the beginning.
         begun = self._checkpoints.files() or self._log.file.sync()
         if not self._resume or not begun:
             return
+        reason: Damaged | None = None
         for path, state in self._checkpoints.valid():
+            if reason:
+                notice(f"{reason}; trying the previous one")
             try:
                 self._restore(state)
             except Damaged as damage:
-                notice(f"{path} cannot be used: {damage}; trying the one before it")
+                reason = Damaged(f"{path} cannot be used: {damage}")
                 continue
             with disk_errors(path):
                 self._checkpoints.clean(path)
-            notice(f"{self.path}: going on at step {self.step}")
+            notice(f"{self.path}: resumed at step {self.step}")
             return
-        raise self._checkpoints.none_valid()
+        raise self._checkpoints.none_valid(reason or "")
 
     def finish(self, card: Mapping[str, Any] | None = None) -> None:
-        """Write the last checkpoint, then card.json: `card` and the totals; that ends the run."""
+        """Write the last checkpoint, then card.json with `card` and the totals: the run is complete."""
         self._show(time.perf_counter())
         self.checkpoint()
         with disk_errors(self.path, self._hint):
@@ -149,9 +179,10 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Let go of files, display, signals and the lock; nothing is checkpointed here."""
+        """Release files, display, signals and the lock; this writes no checkpoint."""
         self._signals.release()
-        self._display.close()
+        with lost_output():
+            self._display.close()
         self._display = Silent()
         try:
             self._log.close()
@@ -173,18 +204,23 @@ class Run:
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.path.rmdir()
+        if isinstance(error, SystemExit) and not error.code and not (self.path / CARD).exists():
+            # A library that calls sys.exit() must not make an unfinished run look like a success.
+            raise UserError(
+                f"something ended the process at step {self.step}; resume with: critex resume {self.path}"
+            ) from error
 
     # The loop -----------------------------------------------------------------------------------------------
 
     def steps(self, total: int, per_iteration: int = 1) -> Iterator[int]:
-        """Yield the number of environment steps taken before each iteration, until `total` are reached.
+        """Yield the number of environment steps taken before each iteration, until `total` is reached.
 
-        Between iterations, and only there, the run checkpoints itself, and stops where Ctrl-C asked for it.
+        Checkpoints are written, and Ctrl-C takes effect, between iterations only.
 
-        The contract that makes a resumed run exact: what an iteration does may depend on the attached parts,
-        the step, the config and the global generators, and on nothing else. A local variable that lives from
-        one iteration to the next (a moving average, a count of updates, the current observation) must be in
-        the state of an attached part, or be computed from it before the loop, as in `obs = envs.obs`.
+        What makes resuming exact: an iteration may depend on the attached parts, the step, the config and the
+        global generators, and on nothing else. A local variable that survives an iteration (a moving average, a
+        count of updates, the current observation) must be in the state of an attached part, or be computed
+        from it before the loop, as in `obs = envs.obs`.
         """
         self._begin(total)
         signals, clock = self._signals, time.perf_counter
@@ -201,14 +237,15 @@ class Run:
     def _begin(self, total: int) -> None:
         self._begun = True
         self._visits.begin(total, self.step)
-        with preserved_rng():  # a mirror may draw what it likes
-            self._log.open_mirrors(self._config, self.step)
+        with preserved_rng():  # a sink may use the global generators
+            self._log.open_sinks(self._config, self.step)
         if self._rng is None:
             self.checkpoint()
         else:
-            set_rng_state(self._rng)  # once more, for what was drawn since attach
+            set_rng_state(self._rng)  # again: the generators may have been used since attach
             self._rng = None
-        self._display = make_display(self.path.name, total, self.step, self.options.progress)
+        with lost_output():
+            self._display = make_display(self.path.name, total, self.step, self.options.progress)
         self._shown = (self.step, time.perf_counter())
         self._signals.catch()
 
@@ -222,36 +259,37 @@ class Run:
         self._log.file.flush()
         self._show(now)
         if self._signals.caught:
-            message = f"stopped at step {self.step}; go on with: critex resume {self.path}"
+            message = f"stopped at step {self.step}; resume with: critex resume {self.path}"
             raise Interrupted(message, self._signals.caught)
 
     def _show(self, now: float) -> None:
         step, since = self._shown
         if now > since:
             speed = (self.step - step) / (now - since)
-            self._display.update(self.step, speed, self._log.mean_return(), self._log.bonus)
-            if now - since > 10:  # so the speed shown is a recent one
+            with lost_output():
+                self._display.update(self.step, speed, self._log.mean_return(), self._log.bonus)
+            if now - since > 10:  # so that the speed shown is a recent one
                 self._shown = (self.step, now)
 
-    # What the loop reports ----------------------------------------------------------------------------------
+    # Logging and evaluation ---------------------------------------------------------------------------------
 
     def episodes(self, episodes: Iterable[EpisodeLike]) -> None:
-        """One metrics line for each finished episode: extrinsic return, length, env."""
+        """Log each finished episode: extrinsic return, length, env."""
         self._log.episodes(self.step, episodes)
 
     def due(self) -> bool:
-        """Whether `log_every` steps have passed; it stays so until `log` is called."""
+        """Whether `log_every` steps have passed since the last `log`."""
         return self._log.due(self.step)
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """One line of training metrics: numbers or 0-dim tensors by name. The display shows `bonus`."""
+        """Log training metrics: numbers or 0-dim tensors by name. The display shows `bonus`."""
         self._log.train(self.step, values)
 
     def evaluate(self, policy: Policy, make_envs: MakeEnvs) -> None:
-        """When `eval_every` steps have passed: play `eval_episodes` episodes in fresh envs, log the returns.
+        """When `eval_every` steps have passed: play `eval_episodes` episodes in new envs and log the returns.
 
-        `make_envs(num_envs, seed=…)` builds the envs, as `functools.partial(Envs, cfg.env)` does. Their seeds
-        come from the run's seed and the step; the global generators of training are not touched.
+        `make_envs(num_envs, seed=…)` makes the envs, as `functools.partial(Envs, cfg.env)` does. Their seeds
+        come from the run's seed and the step; the global generators are left as they were.
         """
         if self.step >= self._next_eval:
             self._next_eval = next_multiple(self.step, self.options.eval_every)
@@ -262,7 +300,7 @@ class Run:
             self._solved = goal is not None and result["return"] >= goal
 
     def visits(self, step: Transition) -> None:
-        """Count the cells that the envs are in, where they report a position; visits.json keeps the counts.
+        """Count the cells that the envs are in, if they report a position; the counts go to visits.json.
 
         One vector step [N], or a whole rollout [T, N] at once.
         """
@@ -274,11 +312,17 @@ class Run:
 
     def checkpoint(self) -> None:
         """Write the state of everything: chunks, then metrics, then the one file that refers to both."""
+        if not self._lock.in_place():
+            raise UserError(
+                f"{self.path} was moved or removed during training; stopped at step {self.step}. If it was moved, "
+                "resume it from its new place: critex resume DIR"
+            )
         directory = self._checkpoints.directory
         chunked = {name: part for name, part in self._parts.items() if isinstance(part, ChunkedPart)}
         with disk_errors(directory, self._hint if self._checkpoints.files() else ""):
+            own_directory(directory)
             for name, part in chunked.items():
-                (directory / name).mkdir(parents=True, exist_ok=True)
+                own_directory(directory / name)
                 part.save_chunks(directory / name)
                 sync_directory(directory / name)
             every = self.options.checkpoint_every
@@ -292,44 +336,45 @@ class Run:
 
     def _state(self) -> dict[str, Any]:
         run: dict[str, Any] = {
+            "id": self._id,
+            "seed": self.options.seed,
             "step": self.step,
             "next_eval": self._next_eval,
             "next_checkpoint": self._next_checkpoint,
+            "solved": self._solved,
+            "visits": self._visits.state_dict(),
         }
-        run |= {"solved": self._solved, "visits": self._visits.state_dict()}
         parts = {name: part.state_dict() for name, part in self._parts.items()}
         return {"run": run, "log": self._log.state_dict(), "parts": parts, "rng": rng_state()}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        stored = state["parts"]
-        if stored.keys() != self._parts.keys():
-            raise UserError(
-                f"the checkpoint of {self.path} holds {', '.join(stored)} where {', '.join(self._parts)} are "
-                "needed: it comes from another version of critex"
-            )
-        for name, part in self._parts.items():
-            try:
-                part.load_state_dict(stored[name])
-            except (RuntimeError, ValueError, KeyError) as error:
-                reason = " ".join(str(error).split())
-                raise UserError(
-                    f"the checkpoint of {self.path} does not fit its config: {name}: {reason}"
-                ) from error
-            if isinstance(part, ChunkedPart):
-                try:
-                    part.load_chunks(self._checkpoints.directory / name)
-                except (UserError, OSError) as error:
-                    raise Damaged(f"{name}: {error}") from error
-        self._log.load_state_dict(state["log"])
-        self.step, self._next_eval = state["run"]["step"], state["run"]["next_eval"]
-        self._next_checkpoint, self._solved = state["run"]["next_checkpoint"], state["run"]["solved"]
-        self._visits.load_state_dict(state["run"]["visits"])
-        self._remember(stored)
-        self._rng = state["rng"]
-        set_rng_state(state["rng"])
+        """Restore everything from one checkpoint; `Damaged`, whatever goes wrong."""
+        try:
+            stored, run = state["parts"], state["run"]
+            seed = run.get("seed", self.options.seed)
+            if seed != self.options.seed:
+                raise Damaged(f"it was made with seed {seed}, the config says {self.options.seed}")
+            if stored.keys() != self._parts.keys():
+                raise Damaged(
+                    f"it holds {', '.join(stored)} where {', '.join(self._parts)} are needed: "
+                    "it comes from another version of critex"
+                )
+            for name, part in self._parts.items():
+                load_part(name, part, stored, self._checkpoints.directory)
+            self.step, self._next_eval = int(run["step"]), int(run["next_eval"])
+            self._next_checkpoint, self._solved = int(run["next_checkpoint"]), bool(run["solved"])
+            self._visits.load_state_dict(run["visits"])
+            self._rng = state["rng"]
+            set_rng_state(state["rng"])
+            self._remember(stored)
+            self._log.load_state_dict(state["log"])  # last: it truncates metrics.jsonl
+        except (Damaged, UserError) as error:
+            raise Damaged(str(error)) from error
+        except Exception as error:
+            raise Damaged(f"{type(error).__name__}: {error}") from error
 
     def _remember(self, parts: Mapping[str, Any]) -> None:
-        """Keep for `prune_chunks` what the checkpoints on disk refer to."""
+        """Keep, for `prune_chunks`, what the checkpoints on disk refer to."""
         names = [name for name, part in self._parts.items() if isinstance(part, ChunkedPart)]
         self._kept[self.step] = {name: without_tensors(parts[name]) for name in names}
         for old in sorted(self._kept)[:-KEPT]:
@@ -341,5 +386,5 @@ def run_options(config: Any) -> RunConfig:
     options = config if isinstance(config, RunConfig) else getattr(config, "run", None)
     if not isinstance(options, RunConfig):
         raise TypeError(f"{type(config).__name__} neither is a RunConfig nor has one as its field `run`")
-    check(options)
+    check_ranges(config)
     return options

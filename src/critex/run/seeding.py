@@ -22,7 +22,7 @@ def seed_everything(seed: int) -> None:
 
 
 def choose_device(name: str) -> torch.device:
-    """auto, cpu or cuda as a torch device; on a GPU torch is asked for its deterministic algorithms."""
+    """The torch device for auto, cpu or cuda; on a GPU, torch's deterministic algorithms are requested."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise UserError(f"device cuda: torch {torch.__version__} sees no CUDA device here; use --device cpu")
@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def limit_threads(number: int) -> None:
-    """Threads of torch, and of NumPy's and SciPy's BLAS under the bonus, whose products are too small to share."""
+    """Set the number of threads of torch and of the BLAS of NumPy and SciPy, whose products here are too small to split."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
     torch.set_num_threads(number)
@@ -62,7 +62,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put every global generator back to a state of `rng_state`."""
+    """Restore every global generator from the result of `rng_state`."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, key, *rest = state["numpy"]
@@ -74,7 +74,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def preserved_rng() -> Iterator[None]:
-    """Whatever is drawn inside, the global generators come out as they went in."""
+    """Restore the global generators at the end of the block, whatever is drawn inside."""
     state = rng_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where the agent has been: visits of the cells of a grid, as training goes on."""
+"""How often the agent visited each cell of a grid, over the course of training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SNAPSHOTS = 24
 
 
 class Visits:
-    """Counts the positions that an environment reports, [N, 1] or [N, 2] whole numbers, and keeps snapshots.
+    """Counts the positions that an environment reports, integers [N, 1] or [N, 2], and keeps snapshots.
 
-    `snapshots` are (step, counts so far) at even distances over the run. Positions that are no cells of a grid
+    `snapshots` are (step, counts so far), evenly spaced over the run. Positions that are not cells of a grid
     (real numbers, negative ones, more than two of them) are not counted.
     """
 
@@ -24,12 +24,12 @@ class Visits:
         self.snapshots: list[tuple[int, Tensor]] = []
 
     def begin(self, total: int, step: int) -> None:
-        """The run is at `step` of `total` env steps."""
+        """Start counting at `step` of `total` env steps."""
         self._every = max(total // SNAPSHOTS, 1)
         self._next = (step // self._every + 1) * self._every
 
     def add(self, position: Tensor, step: int) -> None:
-        """One more visit of each of these cells; `step` env steps have been taken."""
+        """Count one visit of each of these cells; `step` env steps have been taken."""
         if position.ndim != 2 or position.shape[1] > 2 or position.is_floating_point() or position.min() < 0:
             return
         rows, columns = _cells(position)
@@ -45,9 +45,9 @@ class Visits:
             self.snapshots.append((step, self.counts.clone()))
 
     def table(self, step: int) -> dict[str, Any] | None:
-        """What visits.json holds at the end, after `step` env steps; None where no position was ever reported.
+        """The content of visits.json after `step` env steps; None if no position was ever reported.
 
-        The last snapshot is the end; every snapshot has the final shape.
+        The last snapshot is the final one; every snapshot has the final shape.
         """
         if not self.counts.numel():
             return None

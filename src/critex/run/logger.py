@@ -1,10 +1,9 @@
-"""What a run tells while it works: the lines of metrics.jsonl and their mirrors, and when the next is due."""
+"""Logging: the lines of metrics.jsonl, their copies in TensorBoard or Weights & Biases, and when a line is due."""
 
 from __future__ import annotations
 
 import math
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,26 +17,25 @@ from critex.run.progress import EPISODES
 from critex.run.sinks import Sink, open_sinks
 
 
-class Logbook:
-    """Writes every line to metrics.jsonl and to the mirrors; knows the clock and what the display shows."""
+class Logger:
+    """Writes every line to metrics.jsonl and to the sinks; keeps the time and the recent returns for the display."""
 
-    def __init__(self, run: Path, options: RunConfig, hint: str):
-        self._run, self._options = run, options
+    def __init__(self, run: Path, options: RunConfig, run_id: str, hint: str):
+        self._run, self._options, self._id = run, options, run_id
         self.file = MetricsFile(run / METRICS, hint)
         self._sinks: list[Sink] = []
-        self._id = uuid.uuid4().hex  # of the run at Weights & Biases
         self._returns: deque[float] = deque(maxlen=EPISODES)
         self._next_log = options.log_every
         self._logged = (0, 0.0)  # step and time of the last train line
         self._started, self._elapsed = time.perf_counter(), 0.0
         self.bonus = math.nan
 
-    def open_mirrors(self, config: dict[str, Any], step: int) -> None:
-        """Begin to mirror what comes after `step`."""
+    def open_sinks(self, config: dict[str, Any], step: int) -> None:
+        """Copy the lines after `step` to the sinks from here on."""
         self._sinks = open_sinks(self._run, self._options, config, self._id, step)
 
     def seconds(self) -> float:
-        """How long the run has been working, over all its resumptions."""
+        """Seconds of training so far, including those before a resume."""
         return self._elapsed + time.perf_counter() - self._started
 
     def mean_return(self) -> float:
@@ -45,14 +43,14 @@ class Logbook:
         return sum(self._returns) / len(self._returns) if self._returns else math.nan
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """One line."""
+        """Write one line."""
         line = {"kind": kind, "step": step, "time": round(self.seconds(), 3), **values}
         self.file.write(line)
         for sink in self._sinks:
             sink.write(line)
 
     def episodes(self, step: int, episodes: Iterable[EpisodeLike]) -> None:
-        """One line for each finished episode, at the step that ended it."""
+        """Write one line for each finished episode, at the step that ended it."""
         for episode in episodes:
             value = float(episode.return_)
             self._returns.append(value)
@@ -60,11 +58,14 @@ class Logbook:
             self.write("episode", step - episode.ago, line)
 
     def due(self, step: int) -> bool:
-        """Whether it is time for a train line."""
+        """Whether the next line of training metrics is due."""
         return step >= self._next_log
 
     def train(self, step: int, values: Mapping[str, Any]) -> None:
-        """A train line: these values and the speed since the last one. A run whose `loss` is not finite ends here."""
+        """Write a line of training metrics: these values, and the speed since the last one.
+
+        A `loss` that is not finite ends the run with a `UserError`.
+        """
         numbers = plain_numbers(values)
         self.bonus = float(numbers.get("bonus", self.bonus))
         now, (last, since) = self.seconds(), self._logged
@@ -78,7 +79,7 @@ class Logbook:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything above; the lines so far are on the disk when this returns."""
+        """The state; when this returns, all lines so far are on the disk."""
         return {
             "bytes": self.file.sync(),
             "seconds": self.seconds(),
@@ -86,19 +87,19 @@ class Logbook:
             "logged": self._logged,
             "returns": list(self._returns),
             "bonus": self.bonus,
-            "id": self._id,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go back to that state; later lines are cut off the file."""
-        self.file.truncate(state["bytes"])
-        self._elapsed, self._started = state["seconds"], time.perf_counter()
-        self._next_log, self._logged = state["next_log"], tuple(state["logged"])
-        self._returns = deque(state["returns"], maxlen=EPISODES)
-        self.bonus, self._id = state["bonus"], state["id"]
+        """Return to that state; later lines are removed from the file."""
+        step, seconds = state["logged"]
+        self._elapsed, self._started = float(state["seconds"]), time.perf_counter()
+        self._next_log, self._logged = int(state["next_log"]), (int(step), float(seconds))
+        self._returns = deque(map(float, state["returns"]), maxlen=EPISODES)
+        self.bonus = float(state["bonus"])
+        self.file.truncate(int(state["bytes"]))  # last: it cannot be undone
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Flush and close file and sinks."""
         try:
             self.file.close()
         finally:

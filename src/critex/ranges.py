@@ -1,0 +1,145 @@
+"""Numeric options declare their range beside the field; it is checked once and shown in --help.
+
+    @dataclass
+    class Config(Options):
+        gamma: Probability = 0.99
+        clip: Annotated[float, Range(above=0)] = 0.2
+        hidden: tuple[Count, ...] = (64, 64)
+        u_dim: Count | None = None
+
+A value outside its range, and any NaN or infinity, is a `UserError` of one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from critex.errors import UserError
+
+LARGEST = 2**63 - 1
+"""The largest integer that torch and a config file can hold."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """low ≤ value ≤ high and above < value < below, for the bounds that are given."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        bounds = (
+            ("at least", self.low),
+            ("above", self.above),
+            ("at most", self.high),
+            ("below", self.below),
+        )
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Probability = Annotated[float, Range(0, 1)]
+Positive = Annotated[float, Range(above=0)]
+NonNegative = Annotated[float, Range(0)]
+
+
+class Options:
+    """A dataclass whose numbers are checked when it is made. A subclass with a `__post_init__` calls this one first."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+def check_ranges(options: Any) -> None:
+    """Refuse the first number outside its declared range, and any NaN, infinity or integer beyond 64 bits."""
+    cls: Any = type(options)
+    for name, hint in _hints(cls).items():
+        _check(name, hint, getattr(options, name))
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def _check(name: str, hint: Any, value: Any) -> None:
+    if isinstance(value, tuple | list):
+        for item in value:
+            for inner in get_args(hint)[:1] or (hint,):
+                _check(name, inner, item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UserError(f"{name} is {value}; it must be a finite number")
+        for bounds in _ranges(hint):
+            if value not in bounds:
+                raise UserError(f"{name} is {value}; it must be {bounds}")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(f"{name} is {value}; it must be at most {LARGEST}")
+
+
+def _ranges(hint: Any) -> list[Range]:
+    """The ranges in a type, also inside of `X | None` and `tuple[X, ...]`."""
+    args = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return [extra for extra in args[1:] if isinstance(extra, Range)]
+    return [bounds for arg in args for bounds in _ranges(arg)]
+
+
+# --help ---------------------------------------------------------------------------------------------------------
+
+
+def help_registry() -> Any:
+    """A registry for `tyro.cli(…, registry=help_registry())`: --help shows the range of a field after its default."""
+    import tyro
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+
+    registry = ConstructorRegistry()
+    inside: list[StructTypeInfo] = []
+
+    @registry.struct_rule
+    def with_ranges(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if inside or not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
+            return None
+        inside.append(info)  # tyro's own rule does the work; it must not find this one again
+        try:
+            spec = ConstructorRegistry.get_struct_spec(info)
+        finally:
+            inside.pop()
+        if not isinstance(spec, StructConstructorSpec):
+            return None
+        fields = []
+        for f in spec.fields:
+            if bounds := _ranges(_hints(info.type).get(f.name)):
+                hint = tyro.conf.arg(help_behavior_hint=_Hint(str(bounds[0])))
+                shown: Any = Annotated[f.type, hint]
+                f = dataclasses.replace(f, type=shown)
+            fields.append(f)
+        return dataclasses.replace(spec, fields=tuple(fields))
+
+    return registry
+
+
+@dataclass(frozen=True)
+class _Hint:
+    """`(default: 0.99; at least 0 and at most 1)`."""
+
+    bounds: str
+
+    def __call__(self, default: str) -> str:
+        return f"(default: {default}; {self.bounds})"
