@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -39,12 +40,12 @@ def test_ten_lines_equal_the_library() -> None:
         next_obs, _, terminated, truncated, _ = env.step(action)
         ours.append(explorer(obs[None], action[None]).item())
         obs = env.reset()[0] if terminated or truncated else next_obs
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)  # the library returns single precision
 
 
 def test_example_imports_nothing_of_ours_and_is_about_ten_lines() -> None:
     source = EXAMPLE.read_text()
-    assert "import critex" not in source.replace('"""', "").replace("without importing critex", "")
+    assert not re.search(r"^\s*(import|from) critex", source, re.MULTILINE)
     block = source.split("# --- CAE")[1].split("# -----")[0].splitlines()[1:]
     code = [line for line in block if line.strip() and not line.strip().startswith(("class", "def"))]
     assert len(code) <= 12

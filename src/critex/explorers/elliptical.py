@@ -100,18 +100,26 @@ class Elliptical(Scaled):
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         phi = self.phi(step.obs, step.action, step.next_obs)
+        envs = step.info.get("env")  # which env each row belongs to, where some have no row in this step
         if self.episodic and step.episode_start.any():
-            self.gram.reset(step.episode_start.repeat_interleave(self.embedding.blocks))
-        memory = self._memory(step.action)
+            starts = step.episode_start
+            if envs is not None:
+                starts = torch.zeros(self.gram.memories // self.embedding.blocks, dtype=torch.bool)
+                starts[envs] = step.episode_start
+            self.gram.reset(starts.repeat_interleave(self.embedding.blocks))
+        memory = self._memory(step.action, envs)
         return self._pay(self.gram.observe(phi, memory, simultaneous=self.config.simultaneous), step)
 
-    def _memory(self, action: Tensor) -> Tensor | None:
-        """Which memory each env's row belongs to, [..., N]; None where the rows match the memories as they are."""
-        if self.embedding.blocks == 1:
-            return None
+    def _memory(self, action: Tensor, envs: Tensor | None = None) -> Tensor | None:
+        """Which memory each row belongs to, [..., N]; None where the rows match the memories as they are."""
+        blocks = self.embedding.blocks
         if not self.episodic:
-            return action
-        return action + self.embedding.blocks * torch.arange(action.shape[-1], device=action.device)
+            return action if blocks > 1 else None
+        if envs is None:
+            if blocks == 1:
+                return None
+            envs = torch.arange(action.shape[-1], device=action.device)
+        return blocks * envs + action if blocks > 1 else envs
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.embedding.blocks > 1 or (self.config.simultaneous and not self.episodic):
