@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, get_args
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critex.data import Transition
@@ -25,6 +26,7 @@ from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Elliptical, Setting, preset_options
 
 Array = Any  # a NumPy array or a tensor, or a dict of them
+Flags = NDArray[np.bool_]
 Autoreset = Literal["next_step", "same_step"]
 
 # Options that only an algorithm can follow.
@@ -109,8 +111,12 @@ class CAE(nn.Module):
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
         self.config = self._options(preset, {name: x for name, x in given.items() if x is not None})
         self.explorer: Elliptical | None = None  # built at the first call, when the length of φ is known
-        self._ended: Tensor | None = None  # [N], which environments ended their episode in the last call
-        self._fresh: Tensor | None = None  # [N], which have not taken a step of their episode yet
+        self._blank = (
+            torch.zeros(0),
+            torch.zeros(0, dtype=torch.bool),
+        )  # rewards and flags that no bonus reads
+        self._ended: Flags | None = None  # [N], which environments ended their episode in the last call
+        self._fresh: Flags | None = None  # [N], which have not taken a step of their episode yet
 
     def _options(self, preset: str, given: dict[str, Any]) -> Any:
         config = EXPLORERS[self._method].Config
@@ -151,15 +157,16 @@ class CAE(nn.Module):
             episode_start: [N], instead of `ended`: this is the first step of an episode.
         """
         step = self._transition(obs, actions, next_obs)
-        step.episode_start, real = self._episodes(len(step), ended, episode_start)
+        begins, real = self._episodes(len(step), ended, episode_start)
+        step.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(step)
         return self._paid(self._bonus(explorer, step, real), actions)
 
-    def _bonus(self, explorer: Elliptical, step: Transition, real: Tensor) -> Tensor:
+    def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
         """Scaled β of one vector step, [N]; rows that are not real earn nothing and leave no trace."""
         if real.all():
             return explorer.bonus(step)
-        bonus, rows = torch.zeros(len(real), dtype=torch.float64), real.nonzero().squeeze(-1)
+        bonus, rows = torch.zeros(len(real), dtype=torch.float64), torch.from_numpy(real.nonzero()[0])
         if len(rows):
             some = step.map(lambda x: x[rows.to(x.device)])
             bonus[rows] = explorer.bonus(replace(some, info={"env": rows})).cpu().double()
@@ -182,19 +189,23 @@ class CAE(nn.Module):
         """
         steps = self._transition(obs, actions, next_obs, rollout=True)
         time, n = steps.reward.shape
-        given = [None if x is None else _tensor(x).cpu() for x in (ended, episode_start)]
-        flags = [self._episodes(n, *(None if x is None else x[t] for x in given)) for t in range(time)]
-        steps.episode_start, real = (torch.stack(column) for column in zip(*flags, strict=True))
+        flags = [
+            self._episodes(n, *(None if x is None else x[t] for x in (ended, episode_start)))
+            for t in range(time)
+        ]
+        begins, real = (np.stack(column) for column in zip(*flags, strict=True))
+        steps.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(steps.map(itemgetter(0)))
         if real.all():
             bonus = explorer.bonus_rollout(steps)
         elif explorer.episodic:
-            rows = [self._bonus(explorer, steps.map(itemgetter(t)), real[t]) for t in range(time)]
-            bonus = torch.stack(rows)
+            each = (self._bonus(explorer, steps.map(itemgetter(t)), real[t]) for t in range(time))
+            bonus = torch.stack(list(each))
         else:  # one memory sees the real rows one after the other
             bonus = torch.zeros(time, n, dtype=torch.float64)
-            some = steps.map(lambda x: x[real.to(x.device)].unsqueeze(1))
-            bonus[real] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
+            rows = torch.from_numpy(real)
+            some = steps.map(lambda x: x[rows.to(x.device)].unsqueeze(1))
+            bonus[rows] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
         return self._paid(bonus, actions)
 
     @torch.no_grad()
@@ -252,8 +263,10 @@ class CAE(nn.Module):
                 raise UserError(
                     f"observations must be {wanted}, {list(shape)} first as actions; got {list(leaf.shape)}"
                 )
-        no = torch.zeros(shape, dtype=torch.bool)
-        return Transition(state, self._checked(action, len(shape)), torch.zeros(shape), after, no, no, no)
+        if self._blank[0].shape != shape:
+            self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
+        zero, no = self._blank
+        return Transition(state, self._checked(action, len(shape)), zero, after, no, no, no, zero)
 
     def _checked(self, action: Tensor, axes: int) -> Tensor:
         """Actions as the embedding takes them; discrete ones are integers in [0, num_actions)."""
@@ -276,9 +289,9 @@ class CAE(nn.Module):
             )
         return action.long()
 
-    def _episodes(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Tensor, Tensor]:
+    def _episodes(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
         """([N] which rows are the first step of an episode, [N] which are steps and not only resets)."""
-        real, begins = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
+        real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
         if ended is not None and episode_start is not None:
             raise UserError("give ended= or episode_start=, not both")
         if ended is not None:
@@ -297,6 +310,9 @@ class CAE(nn.Module):
     # Building, saving ---------------------------------------------------------------------------------------
 
     def _device(self) -> torch.device:
+        """Where the critic computes now."""
+        if self.explorer is not None:
+            return self.explorer.embedding.device
         return Embedding(self._embed[0], 1, True, False, 1, "state_action").device
 
     def _infer(self, step: Transition) -> Elliptical:
@@ -332,11 +348,11 @@ class CAE(nn.Module):
         return {
             "built": None if self.explorer is None else self._built,
             "num_envs": self._num_envs,
-            "episodes": (self._ended, self._fresh),
+            "episodes": [None if x is None else x.tolist() for x in (self._ended, self._fresh)],
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._ended, self._fresh = state["episodes"]
+        self._ended, self._fresh = (None if x is None else np.array(x, bool) for x in state["episodes"])
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *rest: Any, **keywords: Any
@@ -453,11 +469,11 @@ def _read(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
     return envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions
 
 
-def _flags(name: str, value: Array, n: int) -> Tensor:
-    flags = _tensor(value).cpu()
+def _flags(name: str, value: Array, n: int) -> Flags:
+    flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
     if flags.shape != (n,):
         raise UserError(f"{name} must have one boolean per environment, [{n}], got {list(flags.shape)}")
-    return flags.bool()
+    return flags.astype(bool)
 
 
 def _tensor(x: Any, device: torch.device | None = None) -> Tensor:
