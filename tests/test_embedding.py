@@ -129,7 +129,7 @@ class TestLastHidden:
     def test_twin_critics_ask_for_the_layer(self) -> None:
         net, x = Twin(), torch.randn(5, 3)
         with pytest.raises(ValueError, match=r"q1\.2, q2\.2.*layer="):
-            critex.last_hidden(net)
+            critex.last_hidden(net)(x)
         torch.testing.assert_close(critex.last_hidden(net, layer="q2.2")(x), net.q2[:2](x))
         torch.testing.assert_close(critex.last_hidden(net, layer=net.q1[2])(x), net.q1[:2](x))
 
@@ -139,10 +139,35 @@ class TestLastHidden:
                 super().__init__()
                 self.body, self.one, self.two = nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(8, 4)
 
+            def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+                phi = self.body(x)
+                return self.one(phi), self.two(phi)
+
         with pytest.raises(ValueError, match=r"one, two.*layer="):
-            critex.last_hidden(Heads())
-        deep = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 8))
-        assert critex.last_hidden(deep)._modules_[1] is deep[2]
+            critex.last_hidden(Heads())(torch.randn(1, 3))
+
+    def test_layers_of_one_shape_in_a_row_are_no_rivals(self) -> None:
+        deep, x = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 8)), torch.randn(2, 3)
+        torch.testing.assert_close(critex.last_hidden(deep)(x), deep[:2](x))
+
+    def test_the_order_of_execution_counts_not_that_of_definition(self) -> None:
+        class HeadFirst(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.head, self.body = nn.Linear(8, 1), nn.Linear(8, 8)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.head(self.body(x))
+
+        net, x = HeadFirst(), torch.randn(2, 8)
+        torch.testing.assert_close(critex.last_hidden(net)(x), net.body(x))
+        net.body = nn.Linear(3, 8)  # now the layer defined last would have given a φ of another length
+        with pytest.raises(ValueError, match="head was executed last"):
+            critex.last_hidden(net)(torch.randn(2, 3))
+
+    def test_the_device_is_the_modules(self) -> None:
+        net = critic().to("meta")
+        assert Embedding.of(critex.last_hidden(net), 8, DISCRETE, takes_action=False).device.type == "meta"
 
     def test_keyword_arguments(self) -> None:
         class Named(nn.Module):
@@ -158,5 +183,5 @@ class TestLastHidden:
     def test_bad_layers(self) -> None:
         with pytest.raises(ValueError, match="no linear layer"):
             critex.last_hidden(nn.ReLU())
-        with pytest.raises(ValueError, match="'nope' is no linear layer"):
+        with pytest.raises(ValueError, match="unknown linear layer 'nope'"):
             critex.last_hidden(critic(), layer="nope")

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data.tree import Tree
-from critex.errors import UserError
+from critex.errors import UserError, unknown
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
@@ -94,7 +94,11 @@ class Embedding:
     @property
     def device(self) -> torch.device:
         """Where the critic computes, if `critic` is a method of a module; else the CPU."""
-        owner = getattr(self.critic, "__self__", None)
+        owner = (
+            self.critic.module
+            if isinstance(self.critic, last_hidden)
+            else getattr(self.critic, "__self__", None)
+        )
         weights = owner.parameters() if isinstance(owner, nn.Module) else iter(())
         return next((weight.device for weight in weights), torch.device("cpu"))
 
@@ -165,60 +169,80 @@ class Embedding:
 class last_hidden:
     """φ of any critic without an `embed` method: the input of its last linear layer.
 
-    `embed = last_hidden(critic)` runs the critic on what it is called with and returns what the critic's final
-    `nn.Linear` was given, [..., d]. A critic with several final layers (twin critics, several heads) needs
-    `layer`, a module of it or its dotted name.
+    `embed = last_hidden(critic)` runs the critic on what it is called with and returns the input of the
+    `nn.Linear` that was executed last, [..., d]. A critic with several output layers (twin critics, several
+    heads) needs `layer`, a module of it or its dotted name.
     """
 
-    def __init__(self, module: nn.Module, layer: str | nn.Module | None = None) -> None:
-        linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
+    def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
+        self.module = module
+        self._linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
+        if not self._linears:
+            raise UserError("the module has no linear layer; pass a function that returns φ instead")
         if isinstance(layer, str):
-            if layer not in linears:
-                raise ValueError(
-                    f"layer={layer!r} is no linear layer of the module; it has {', '.join(linears)}"
-                )
-            found = linears[layer]
-        elif layer is not None:
-            if not isinstance(layer, nn.Linear):
-                raise ValueError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
-            found = layer
-        else:
-            found = self._only_head(linears)
-        # Tuples hide the modules from nn.Module's registration: a holder of this object gains no parameter.
-        self._modules_ = (module, found)
-        self.dim = found.in_features
+            if layer not in self._linears:
+                raise unknown("linear layer", layer, self._linears)
+            layer = self._linears[layer]
+        elif layer is not None and not isinstance(layer, nn.Linear):
+            raise UserError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
+        self._layer: nn.Linear | None = layer  # without `layer` chosen at the first call
 
-    @staticmethod
-    def _only_head(linears: dict[str, nn.Linear]) -> nn.Linear:
-        if not linears:
-            raise ValueError("the module has no linear layer; pass your own embed function instead")
-        *earlier, last = linears
-        shape, parent = linears[last].weight.shape, last.rpartition(".")[0]
-        square = shape[0] == shape[1]  # then layers of this shape in one parent may follow each other
-        rivals = [
-            name
-            for name in earlier
-            if linears[name].out_features == 1
-            or (linears[name].weight.shape == shape and not (square and name.rpartition(".")[0] == parent))
-        ]
-        if rivals:
-            raise ValueError(
-                f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer="
-            )
-        return linears[last]
+    @property
+    def dim(self) -> int:
+        """The length of φ; before the first call that of the layer defined last."""
+        return (self._layer or list(self._linears.values())[-1]).in_features
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
-        module, layer = self._modules_
-        seen: list[Tensor] = []
+        """φ, with its gradient."""
+        if self._layer is None:
+            self._layer = self._executed_last(inputs, keywords)
+        given: list[Tensor] = []
 
-        def see(_: nn.Module, given: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-            seen.append(given[0] if given else named["input"])
+        def record(_: nn.Module, positional: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+            given.append(positional[0] if positional else named["input"])
 
-        handle = layer.register_forward_pre_hook(see, with_kwargs=True)
+        handle = self._layer.register_forward_pre_hook(record, with_kwargs=True)
         try:
-            module(*inputs, **keywords)
+            self.module(*inputs, **keywords)
         finally:
             handle.remove()
-        if not seen:
-            raise ValueError("the chosen layer was not used in the forward pass")
-        return seen[-1]
+        if not given:
+            raise UserError("the chosen layer was not called in the forward pass; choose another with layer=")
+        return given[-1]
+
+    @torch.no_grad()
+    def _executed_last(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
+        """The output layer: of several candidates none is guessed."""
+        executed: list[str] = []
+        hooks = [
+            linear.register_forward_pre_hook(lambda *_, name=name: executed.append(name))
+            for name, linear in self._linears.items()
+        ]
+        try:
+            self.module(*inputs, **keywords)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not executed:
+            raise UserError("no linear layer was called in the forward pass; pass a function that returns φ")
+        *earlier, last = dict.fromkeys(executed)
+        final = self._linears[last]
+        rivals = [name for name in earlier if self._could_be_output(self._linears[name], final)]
+        if rivals:
+            raise UserError(
+                f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer="
+            )
+        if final.in_features != self.dim:
+            raise UserError(
+                f"layer {last} was executed last, with an input of {final.in_features}; the layer defined last has "
+                f"{self.dim}; say which with layer="
+            )
+        return final
+
+    @staticmethod
+    def _could_be_output(layer: nn.Linear, last: nn.Linear) -> bool:
+        """Another scalar output, or another layer of the last one's shape that cannot feed into it."""
+        feeds = layer.out_features == last.in_features
+        return (layer.out_features == 1 and last.in_features != 1) or (
+            layer.weight.shape == last.weight.shape and not feeds
+        )

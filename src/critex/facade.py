@@ -1,29 +1,38 @@
-"""CAE and CAE+ for a training loop that somebody else wrote.
+"""CAE and CAE+ for a training loop of your own.
 
-explorer = critex.CAE(embed, alpha=0.2, ridge=1.0)     # embed: (obs, action) → φ
-rewards = rewards + explorer(obs, actions)             # α × scaled β; then A ← A + φφᵀ
+explorer = critex.CAE(critic, alpha=0.2, envs=envs)
+rewards = rewards + explorer(obs, actions, ended=terminated | truncated)    # + α·β; then A ← A + φφᵀ
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from operator import itemgetter
+from typing import Any, Literal, NoReturn, get_args
 
+import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.data.tree import Tree
-from critex.embedding import Embedding, Form
+from critex.data.tree import Tree, tree_leaves
+from critex.embedding import Embedding, Form, last_hidden
 from critex.errors import UserError, unknown
-from critex.explorers import EXPLORERS, Elliptical, Setting, preset_options
+from critex.explorers import EXPLORERS, Setting
+from critex.explorers.elliptical import Elliptical
+from critex.presets import preset_options
 
-Array = Any  # numpy array or tensor, or a dict of them
+Array = Any  # a NumPy array or a tensor, or a dict of them
+Flags = NDArray[np.bool_]
+Autoreset = Literal["next_step", "same_step"]
 
 # Options that only an algorithm can follow.
-LEARNERS = {
+NEEDS_AN_ALGORITHM = {
     "rebuild_every": "it recomputes A from their replay buffer",
     "rebuild_rows": "it recomputes A from their replay buffer",
     "cross_episode_ends": "it pairs the states of their rollouts; give loss() the pairs that you mean",
@@ -31,77 +40,296 @@ LEARNERS = {
 
 
 class CAE(nn.Module):
-    """The critic as an explorer, in two lines of anybody's training loop, with no parameter added.
+    """The critic as an explorer in your own training loop, with no parameter added.
 
-        explorer = critex.CAE(embed, alpha=0.2)
-        rewards = rewards + explorer(obs, actions)
+        explorer = critex.CAE(critic, alpha=0.2, envs=envs)
+        rewards = rewards + explorer(obs, actions, ended=terminated | truncated)
 
     Args:
-        embed: φ of the critic, `(obs, action) → [N, d]`; `critex.last_hidden(critic)` makes one from a module.
+        critic: the value network: a module, used through its `embed` method if it has one and through
+            `critex.last_hidden` otherwise, or a function that returns φ [N, d].
         alpha: exploration coefficient α.
-        embedding: `"state_action"` calls `embed(obs, action)`. For a critic that takes only the state:
-            `"state_and_action"` is [embed(obs); a], `"next_state"` is embed(next_obs), `"block"` is embed(obs) in
-            the block of the action.
-        num_actions: for integer actions, how many there are; without it actions are vectors.
-        dim: the length of φ, inferred at the first call if not given.
-        num_envs: rows of every call; an episodic memory is kept per env.
-        preset: `"paper"` or `"official"` (what the released code does); any option given overrides it.
+        envs: the environment or vector environment of your loop. It is read once, for the number of environments,
+            the actions and the autoreset mode; without it, give `num_actions` for discrete actions.
+        embedding: `"state_action"` is φ(s,a) of a critic that takes the action. For a critic that takes only the
+            state: `"state_and_action"` is [φ(s); a], `"next_state"` is φ(s'), `"block"` is φ(s) in the block of the
+            action, `"state"` is φ(s). `"auto"` is the first where the critic takes an action, else the second.
+        num_actions: how many discrete actions there are.
+        action_dim: length of continuous actions (inferred at the first call).
+        dim: length of φ (inferred at the first call).
+        autoreset: what follows the step that ended an episode: `"next_step"`, a step in which the environment only
+            resets and ignores the action (gymnasium's vector environments), or `"same_step"`, the first step of the
+            next episode (also where you call `reset` yourself). Default: that of `envs`, else `"same_step"`.
+        preset: `"paper"` or `"official"` (the released code); options that you give override it.
         ridge, strategy, scope, scaling, options: see `critex.explorers.EllipticalConfig`.
     """
 
-    _name = "cae"
+    _method = "cae"
 
     def __init__(
         self,
-        embed: Callable[..., Tensor],
+        critic: nn.Module | Callable[..., Tensor],
         alpha: float = 1.0,
         *,
+        envs: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
+        embedding: Form | Literal["auto"] = "auto",
+        num_actions: int | None = None,
+        action_dim: int | None = None,
+        dim: int | None = None,
+        num_envs: int | None = None,
+        autoreset: Autoreset | None = None,
+        preset: str = "paper",
         ridge: float | None = None,
         strategy: str | None = None,
         scope: str | None = None,
         scaling: str | None = None,
-        preset: str = "paper",
-        embedding: Form = "state_action",
-        num_actions: int | None = None,
-        action_dim: int | None = None,
-        dim: int | None = None,
-        num_envs: int = 1,
         seed: int = 0,
         **options: Any,
     ) -> None:
         super().__init__()
-        if isinstance(embed, nn.Module):
-            raise UserError(
-                "embed must be a function; for a module use critex.last_hidden(module) or its own method"
-            )
+        if not (math.isfinite(alpha) and alpha >= 0):
+            raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
         if num_actions is not None and action_dim is not None:
             raise UserError(
                 "give num_actions for discrete actions or action_dim for continuous ones, not both"
             )
+        if autoreset not in (None, *get_args(Autoreset)):
+            raise unknown("autoreset", str(autoreset), get_args(Autoreset))
+        if envs is not None:
+            of_envs = _read(envs)
+            num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
+            if num_actions is None and action_dim is None:
+                num_actions, action_dim = of_envs[2:]
         self.alpha = alpha
-        self.num_envs = num_envs
+        self.autoreset: Autoreset = autoreset or "same_step"
+        embed = _embed(critic)
+        form = _form(embed) if embedding == "auto" else embedding
+        if form not in get_args(Form):
+            raise unknown("embedding", form, ["auto", *get_args(Form)])
         # A tuple hides a module behind `embed` from registration: the critic's parameters stay the critic's.
-        self._embed = (embed,)
-        self._form: Form = embedding
-        self._actions = (num_actions, action_dim)
-        self._seed = seed
-        options |= {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
-        given = {name: value for name, value in options.items() if value is not None}
-        config = EXPLORERS[self._name].Config
+        self._embed, self._form, self._seed = (embed,), form, seed
+        self._actions, self._num_envs = (num_actions, action_dim), num_envs
+        self._dim: int | None = dim if dim is not None else getattr(embed, "dim", None)
+        given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
+        self.config = self._options(preset, {name: x for name, x in given.items() if x is not None})
+        self.explorer: Elliptical | None = None  # built at the first call, when the length of φ is known
+        self._blank = (
+            torch.zeros(0),
+            torch.zeros(0, dtype=torch.bool),
+        )  # rewards and flags that no bonus reads
+        self._ended: Flags | None = None  # [N], which environments ended their episode in the last call
+        self._fresh: Flags | None = None  # [N], which have not taken a step of their episode yet
+
+    def _options(self, preset: str, given: dict[str, Any]) -> Any:
+        config = EXPLORERS[self._method].Config
         known = {field.name for field in fields(config)}
         for name in given:
-            if name in LEARNERS:
-                raise UserError(f"{name} is for critex's own algorithms: {LEARNERS[name]}")
+            if name in NEEDS_AN_ALGORITHM:
+                raise UserError(f"{name} is for critex's own algorithms: {NEEDS_AN_ALGORITHM[name]}")
             if name not in known:
-                raise unknown("option", name, known - LEARNERS.keys())
-        self.config = config(**{**preset_options(config, preset), **given, "embedding": embedding})
-        if self.config.scaling == "batch":
+                raise unknown("option", name, known - NEEDS_AN_ALGORITHM.keys())
+        made = config(**{**preset_options(config, preset), **given, "embedding": self._form})
+        if made.scaling == "batch":
             raise UserError(
                 "scaling='batch' (of preset='official') scales batches in the learner, which this explorer does not "
                 "see; give scaling='welford' or scaling='none'"
             )
-        self.explorer: Elliptical | None = None
-        self._dim: int | None = dim if dim is not None else getattr(embed, "dim", None)
+        return made
+
+    # The bonus ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        obs: Array,
+        actions: Array,
+        *,
+        next_obs: Array | None = None,
+        ended: Array | None = None,
+        episode_start: Array | None = None,
+    ) -> Any:
+        """α·β of one vector step, [N], then A ← A + φφᵀ. A tensor if `actions` is one, else an array.
+
+        Args:
+            obs: observations [N, …] in which the actions were taken.
+            actions: [N] or [N, a].
+            next_obs: where the actions led, for `embedding="next_state"`.
+            ended: [N], `terminated | truncated` of this very step. From it the explorer knows where episodes begin,
+                and which steps of a vector environment are only resets: these earn nothing and are not remembered.
+            episode_start: [N], instead of `ended`: this is the first step of an episode.
+        """
+        step = self._transition(obs, actions, next_obs)
+        begins, real = self._episodes(len(step), ended, episode_start)
+        step.episode_start = torch.from_numpy(begins)
+        explorer = self.explorer or self._infer(step)
+        return self._paid(self._bonus(explorer, step, real), actions)
+
+    def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
+        """Scaled β of one vector step, [N]; rows that are not real earn nothing and leave no trace."""
+        if real.all():
+            return explorer.bonus(step)
+        bonus, rows = torch.zeros(len(real), dtype=torch.float64), torch.from_numpy(real.nonzero()[0])
+        if len(rows):
+            some = step.map(lambda x: x[rows.to(x.device)])
+            bonus[rows] = explorer.bonus(replace(some, info={"env": rows})).cpu().double()
+        return bonus
+
+    @torch.no_grad()
+    def rollout(
+        self,
+        obs: Array,
+        actions: Array,
+        *,
+        next_obs: Array | None = None,
+        ended: Array | None = None,
+        episode_start: Array | None = None,
+    ) -> Any:
+        """α·β of a whole rollout in time order, [T, N]: what T calls return, in one pass of the critic.
+
+        The arguments are those of a call with a leading axis T. Call it before advantages are computed, while the
+        critic is still the one that collected the rollout.
+        """
+        steps = self._transition(obs, actions, next_obs, rollout=True)
+        time, n = steps.reward.shape
+        flags = [
+            self._episodes(n, *(None if x is None else x[t] for x in (ended, episode_start)))
+            for t in range(time)
+        ]
+        begins, real = (np.stack(column) for column in zip(*flags, strict=True))
+        steps.episode_start = torch.from_numpy(begins)
+        explorer = self.explorer or self._infer(steps.map(itemgetter(0)))
+        if real.all():
+            bonus = explorer.bonus_rollout(steps)
+        elif explorer.episodic:
+            each = (self._bonus(explorer, steps.map(itemgetter(t)), real[t]) for t in range(time))
+            bonus = torch.stack(list(each))
+        else:  # one memory sees the real rows one after the other
+            bonus = torch.zeros(time, n, dtype=torch.float64)
+            rows = torch.from_numpy(real)
+            some = steps.map(lambda x: x[rows.to(x.device)].unsqueeze(1))
+            bonus[rows] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
+        return self._paid(bonus, actions)
+
+    @torch.no_grad()
+    def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
+        """α·β of given transitions as of now, [N]; nothing is remembered."""
+        step = self._transition(obs, actions, next_obs, peek=True)
+        _, scaled = (self.explorer or self._infer(step)).measure(step.obs, step.action, step.next_obs)
+        return self._paid(scaled, actions)
+
+    def reset(self) -> None:
+        """Forget everything: memory, scaler and episode boundaries. What CAE+ has learned stays."""
+        self._ended = self._fresh = None
+        if self.explorer is not None:
+            learned = {name: p.detach().clone() for name, p in self.explorer.named_parameters()}
+            self._build(*self._built)
+            self.explorer.load_state_dict(learned, strict=False)
+
+    def _paid(self, scaled: Tensor, actions: Array) -> Any:
+        """In single precision, so that the sum with rewards has the dtype of the rewards."""
+        bonus = (self.alpha * scaled).to(torch.get_default_dtype())
+        return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
+
+    # What the loop passes -----------------------------------------------------------------------------------
+
+    def _transition(
+        self,
+        obs: Array,
+        actions: Array,
+        next_obs: Array | None,
+        *,
+        rollout: bool = False,
+        peek: bool = False,
+    ) -> Transition:
+        """The step as tensors on the critic's device, or one clear error."""
+        device = self._device()
+        state, action = _tensors(obs, device), _tensor(actions, device)
+        shape = action.shape[: 1 + rollout]
+        wanted = "[T, N, …]" if rollout else "[N, …]"
+        if len(shape) < 1 + rollout or not all(shape):
+            raise UserError(
+                f"actions must be {wanted}, got {list(action.shape)}; for a single environment pass obs[None] and "
+                "actions[None]"
+            )
+        if not peek and self._num_envs is None:
+            self._num_envs = shape[-1]
+        if not peek and shape[-1] != self._num_envs:
+            raise UserError(
+                f"got the actions of {shape[-1]} environments; this explorer has {self._num_envs}"
+            )
+        if self._form == "next_state" and next_obs is None:
+            raise UserError("embedding='next_state' needs next_obs=, the state that each action led to")
+        after = state if next_obs is None else _tensors(next_obs, device)
+        for leaf in tree_leaves(state) + tree_leaves(after):
+            if leaf.shape[: len(shape)] != shape:
+                raise UserError(
+                    f"observations must be {wanted}, {list(shape)} first as actions; got {list(leaf.shape)}"
+                )
+        if self._blank[0].shape != shape:
+            self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
+        zero, no = self._blank
+        return Transition(state, self._checked(action, len(shape)), zero, after, no, no, no, zero)
+
+    def _checked(self, action: Tensor, axes: int) -> Tensor:
+        """Actions as the embedding takes them; discrete ones are integers in [0, num_actions)."""
+        num_actions, _ = self._actions
+        if self._form == "state_action" or (num_actions is None and action.is_floating_point()):
+            return action
+        if self._form in ("next_state", "state") and num_actions is None:
+            return action
+        if num_actions is None:
+            raise UserError(
+                f"integer actions with embedding={self._form!r} need num_actions=, how many there are, or envs="
+            )
+        if action.ndim == axes + 1 and action.shape[-1] == 1:
+            action = action.squeeze(-1)
+        low, high = action.min().item(), action.max().item()
+        if action.ndim != axes or low < 0 or high >= num_actions or high % 1 or low % 1:
+            raise UserError(
+                f"actions must be integers from 0 to {num_actions - 1}, one per environment; got values from {low} to "
+                f"{high} in shape {list(action.shape)}"
+            )
+        return action.long()
+
+    def _episodes(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
+        """([N] which rows are the first step of an episode, [N] which are steps and not only resets)."""
+        real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
+        if ended is not None and episode_start is not None:
+            raise UserError("give ended= or episode_start=, not both")
+        if ended is not None:
+            now = _flags("ended", ended, n)
+            if self.autoreset == "next_step" and self._ended is not None:
+                real = ~self._ended
+            begins = real if self._fresh is None else self._fresh & real
+            self._ended = now & real
+            self._fresh = ~real if self.autoreset == "next_step" else self._ended
+        elif episode_start is not None:
+            begins = _flags("episode_start", episode_start, n)
+        elif self.config.scope == "episodic" or self.config.zero_first:
+            raise UserError("an episodic memory needs ended=, terminated | truncated of the step, [N]")
+        return begins, real
+
+    # Building, saving ---------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        """Where the critic computes now."""
+        if self.explorer is not None:
+            return self.explorer.embedding.device
+        return Embedding(self._embed[0], 1, True, False, 1, "state_action").device
+
+    def _infer(self, step: Transition) -> Elliptical:
+        """Build the explorer from what the critic returns for a first step."""
+        form, embed = self._form, self._embed[0]
+        if form == "state_action":
+            phi = embed(step.obs, step.action)
+        else:
+            phi = embed(step.next_obs if form == "next_state" else step.obs)
+        if not isinstance(phi, Tensor) or phi.ndim != 2 or len(phi) != len(step.action):
+            got = list(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
+            raise UserError(f"the critic's φ must be a tensor [N, d] with N={len(step.action)}, got {got}")
+        if self._dim not in (None, phi.shape[1]):
+            raise UserError(f"the critic's φ has length {phi.shape[1]} where dim={self._dim} was given")
+        return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
 
     def _build(self, dim: int, width: int) -> Elliptical:
         num_actions, action_dim = self._actions
@@ -113,135 +341,153 @@ class CAE(nn.Module):
             action_dim=num_actions or action_dim or width,
             form=self._form,
         )
-        setting = Setting(embedding=critic, num_envs=self.num_envs, seed=self._seed)
-        self.explorer = EXPLORERS[self._name](self.config, setting)
+        setting = Setting(embedding=critic, num_envs=self._num_envs or 1, seed=self._seed)
+        self.explorer = EXPLORERS[self._method](self.config, setting)
         self._built = (dim, width)
         return self.explorer
 
-    def _transition(
-        self, obs: Array, actions: Array, next_obs: Array | None, episode_start: Array | None
-    ) -> Transition:
-        state, action = _tensors(obs), _tensor(actions)
-        n = len(action) if action.ndim else 0
-        if n != self.num_envs:
-            raise UserError(
-                f"actions must have one row per env, [{self.num_envs}, …], got shape {list(action.shape)}; pass "
-                f"num_envs={n or 'N'} to {type(self).__name__}, or obs[None] and actions[None] of a single env"
-            )
-        num_actions, _ = self._actions
-        whole = not (action.is_floating_point() or action.is_complex())
-        if whole and num_actions is None and self._form in ("state_and_action", "block"):
-            raise UserError(
-                f"integer actions with embedding={self._form!r} need num_actions=, how many there are"
-            )
-        if num_actions is not None and self._form == "block":
-            action = action.long().reshape(n)  # also from [N, 1]
-        after = state if next_obs is None else _tensors(next_obs)
-        if self._form == "next_state" and next_obs is None:
-            raise UserError("embedding='next_state' needs next_obs=, the state that each action led to")
-        if episode_start is None:
-            if self.config.scope == "episodic":
-                raise UserError("an episodic memory needs episode_start=, one boolean per env")
-            start = torch.zeros(n, dtype=torch.bool)
-        else:
-            start = _tensor(episode_start).bool()
-            if start.shape != (n,):
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "built": None if self.explorer is None else self._built,
+            "num_envs": self._num_envs,
+            "episodes": [None if x is None else x.tolist() for x in (self._ended, self._fresh)],
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._ended, self._fresh = (None if x is None else np.array(x, bool) for x in state["episodes"])
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any, **keywords: Any
+    ) -> None:
+        """Build the explorer that the state belongs to first, also where this module is part of another one."""
+        state = state_dict.get(f"{prefix}_extra_state")
+        if state is not None and state["built"] is not None:
+            dim, width = state["built"]
+            if self._dim not in (None, dim) or (self.explorer is not None and self._built[0] != dim):
                 raise UserError(
-                    f"episode_start must have one boolean per env, [{n}], got {list(start.shape)}"
+                    f"this memory is over features of length {dim}; the critic's φ here has length "
+                    f"{self._dim or self._built[0]}"
                 )
-        no = torch.zeros(n, dtype=torch.bool)
-        return Transition(
-            obs=state, action=action, reward=torch.zeros(n), next_obs=after, terminated=no, truncated=no,
-            episode_start=start,
-        )  # fmt: skip
+            if self._num_envs not in (None, state["num_envs"]) and self.config.scope == "episodic":
+                raise UserError(
+                    f"these are the memories of {state['num_envs']} environments; here are {self._num_envs}"
+                )
+            if self.explorer is None:
+                self._num_envs = self._num_envs or state["num_envs"]
+                self._build(dim, width)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **keywords)
 
-    @torch.no_grad()
-    def __call__(
-        self,
-        obs: Array,
-        actions: Array,
-        *,
-        next_obs: Array | None = None,
-        episode_start: Array | None = None,
-    ) -> Any:
-        """α × scaled β of one vector step, one float64 number per env; then A ← A + φφᵀ.
-
-        Args:
-            obs: observations [N, …] in which the actions were taken.
-            actions: [N] or [N, a]; a tensor gives a tensor, anything else an array.
-            next_obs: where they led, for `embedding="next_state"`.
-            episode_start: [N] booleans, this is the first step of an episode; required by an episodic memory.
-        """
-        step = self._transition(obs, actions, next_obs, episode_start)
-        explorer = self.explorer or self._infer(step)
-        bonus = self.alpha * explorer.bonus(step)
-        return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
-
-    def _infer(self, step: Transition) -> Elliptical:
-        form, embed = self._form, self._embed[0]
-        if form == "state_action":
-            phi = embed(step.obs, step.action)
-        else:
-            phi = embed(step.next_obs if form == "next_state" else step.obs)
-        if not isinstance(phi, Tensor) or phi.ndim != 2 or len(phi) != len(step.action):
-            got = list(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
-            raise UserError(f"embed must return a tensor [N, d] with N={len(step.action)}, got {got}")
-        if self._dim not in (None, phi.shape[1]):
-            raise UserError(f"embed returns {phi.shape[1]} numbers where dim={self._dim} was given")
-        return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
-
-    def get_extra_state(self) -> tuple[int, int] | None:
-        return None if self.explorer is None else self._built
-
-    def set_extra_state(self, state: tuple[int, int] | None) -> None:
-        pass  # used by load_state_dict, before the explorer's own state is loaded
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Restore memory, scaler and random state; also before the first call."""
-        built = state_dict["_extra_state"]
-        if built is not None and self.explorer is None:
-            self._build(*built)
-        return super().load_state_dict(state_dict, strict, assign)
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise UserError(
+            f"a {type(self).__name__} reads a critic that is not its own, so it is not pickled or copied; save "
+            "explorer.state_dict() and load it into a new one"
+        )
 
 
 class CAEPlus(CAE):
-    """CAE+ for anybody's training loop: CAE on Uφ, with U trained beside the critic.
+    """CAE+ in your own training loop: CAE on Uφ, with U trained beside the critic.
 
-        explorer = critex.CAEPlus(embed, alpha=0.2, dim=256, action_dim=6)
+        explorer = critex.CAEPlus(critic, alpha=0.2, envs=envs)
         optimizer = torch.optim.Adam([*critic.parameters(), *explorer.parameters()])
-        rewards = rewards + explorer(obs, actions)
+        rewards = rewards + explorer(obs, actions, ended=terminated | truncated)
         loss = bellman_loss + explorer.loss(batch_obs, batch_actions, batch_next_obs)
 
-    Takes what `CAE` takes; `dim` (which `last_hidden` knows) and `num_actions` or `action_dim` are needed at
-    once. `u_dim` are the rows of U (default d/4), `hidden` the width of the inverse dynamics (default 64).
+    It takes what `CAE` takes. Its networks are made at once, so it needs `envs` (or `num_actions` or `action_dim`),
+    and `dim` if `critic` is a function. `u_dim` is the number of rows of U (default d/4), `hidden` the width of the
+    inverse-dynamics network (default 64).
     """
 
-    _name = "cae_plus"
+    _method = "cae_plus"
 
-    def __init__(self, embed: Callable[..., Tensor], alpha: float = 1.0, **keywords: Any) -> None:
-        super().__init__(embed, alpha, **keywords)
+    def __init__(
+        self, critic: nn.Module | Callable[..., Tensor], alpha: float = 1.0, **keywords: Any
+    ) -> None:
+        super().__init__(critic, alpha, **keywords)
         if self._dim is None or self._actions == (None, None):
             raise UserError(
-                "CAEPlus needs dim= (the length of φ) and num_actions= or action_dim= to make its networks"
+                "CAEPlus makes its networks at once: it needs envs= (or num_actions= or action_dim=), and dim=, the "
+                "length of φ, if the critic is a function"
             )
         self._build(self._dim, 0)
 
     def loss(self, obs: Array, actions: Array, next_obs: Array) -> Tensor:
-        """L_f = −log p(a | Uφ(s), Uφ(s')), to be added to the critic's loss."""
+        """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
         assert self.explorer is not None
-        action = _tensor(actions)
-        no = torch.zeros(action.shape[:1], dtype=torch.bool)
+        device = self._device()
+        action = self._checked(_tensor(actions, device), 1)
+        no = torch.zeros(action.shape[:1], dtype=torch.bool, device=device)
         return self.explorer.loss(
-            Transition(_tensors(obs), action, no.float(), _tensors(next_obs), no, no, no)
+            Transition(_tensors(obs, device), action, no.float(), _tensors(next_obs, device), no, no, no)
         )
 
 
-def _tensor(x: Any) -> Tensor:
+# ------------------------------------------------------------------------------------------------- helpers
+
+
+def _embed(critic: nn.Module | Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function that returns φ: the module's own `embed`, the input of its last linear layer, or itself."""
+    if not isinstance(critic, nn.Module):
+        return critic
+    own = getattr(critic, "embed", None)
+    return own if callable(own) and not isinstance(own, nn.Module) else last_hidden(critic)
+
+
+def _form(embed: Callable[..., Any]) -> Form:
+    """φ(s,a) where the critic has two positional arguments, else [φ(s); a]."""
+    target = embed.module.forward if isinstance(embed, last_hidden) else embed
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(target).parameters.values()
+    positional = [p for p in parameters if p.kind in kinds]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (len(required) < 2 <= len(positional)):
+        raise UserError(
+            "cannot tell whether the critic takes the action; give embedding='state_action' if it does, else "
+            "'state_and_action' or 'next_state'"
+        )
+    if len(required) > 2:
+        raise UserError(
+            f"the critic takes {len(required)} arguments; give a function (obs, action) → φ instead"
+        )
+    return "state_action" if len(positional) >= 2 else "state_and_action"
+
+
+def _read(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
+    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones)."""
+    vector = isinstance(envs, gym.vector.VectorEnv)
+    space = envs.single_action_space if vector else envs.action_space
+    match space:
+        case gym.spaces.Discrete():
+            actions: tuple[int | None, int | None] = (int(space.n), None)
+        case gym.spaces.Box():
+            actions = (None, math.prod(space.shape))
+        case _:
+            raise UserError(f"action space {space} is not supported; Discrete and Box are")
+    if not vector:
+        return 1, "same_step", *actions
+    mode = envs.metadata.get("autoreset_mode")
+    if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
+        mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
+    name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
+    return envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions
+
+
+def _flags(name: str, value: Array, n: int) -> Flags:
+    flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
+    if flags.shape != (n,):
+        raise UserError(f"{name} must have one boolean per environment, [{n}], got {list(flags.shape)}")
+    return flags.astype(bool)
+
+
+def _tensor(x: Any, device: torch.device | None = None) -> Tensor:
     tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
-    return tensor.float() if tensor.dtype == torch.float64 and not isinstance(x, Tensor) else tensor
+    if tensor.dtype == torch.float64 and not isinstance(x, Tensor):
+        tensor = tensor.to(torch.get_default_dtype())
+    return tensor if device is None else tensor.to(device)
 
 
-def _tensors(x: Any) -> Tree:
-    return {key: _tensors(value) for key, value in x.items()} if isinstance(x, dict) else _tensor(x)
+def _tensors(x: Any, device: torch.device) -> Tree:
+    return (
+        {key: _tensors(value, device) for key, value in x.items()}
+        if isinstance(x, dict)
+        else _tensor(x, device)
+    )

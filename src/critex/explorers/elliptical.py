@@ -96,6 +96,7 @@ class Elliptical(ScaledExplorer):
         self._delta: Tensor | None = (
             None  # Δθ [memories, d] for comparing actions, held for an episode of the first env
         )
+        self._num_envs = setting.num_envs
         self._held: Tensor | None = None  # Δθ [N, blocks, d] for the reward, held for an episode of each env
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
@@ -110,34 +111,45 @@ class Elliptical(ScaledExplorer):
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         phi = self.phi(step.obs, step.action, step.next_obs)
+        envs = step.info.get("env")  # which env each row belongs to, where some have no row in this step
         if self.episodic and step.episode_start.any():
-            self.gram.reset(step.episode_start.repeat_interleave(self.embedding.blocks))
+            starts = step.episode_start
+            if envs is not None:
+                starts = torch.zeros(self.gram.memories // self.embedding.blocks, dtype=torch.bool)
+                starts[envs] = step.episode_start
+            self.gram.reset(starts.repeat_interleave(self.embedding.blocks))
         held = self._held_projection(phi, step) if self.config.thompson_hold else None
-        quadratic = self.gram.observe(phi, self._memory(step.action), simultaneous=self.config.simultaneous)
+        memory = self._memory(step.action, envs)
+        quadratic = self.gram.observe(phi, memory, simultaneous=self.config.simultaneous)
         return self._pay(quadratic, step, held)
 
     def _held_projection(self, phi: Tensor, step: Transition) -> Tensor:
         """Δθᵀφ [N], Δθ ~ N(0, A⁻¹) drawn for each env at the first step of its episode."""
         n, blocks = len(phi), self.embedding.blocks
+        envs = step.info.get("env", torch.arange(n))
+        fresh = envs[step.episode_start.cpu()]
         if self._held is None:
-            self._held = torch.zeros(n, blocks, self.gram.dim, dtype=self.gram.dtype, device=self.gram.device)
-            fresh = torch.ones(n, dtype=torch.bool)
-        else:
-            fresh = step.episode_start.cpu()
-        for i in fresh.nonzero().flatten().tolist():
+            fresh = torch.arange(self._num_envs)
+            self._held = torch.zeros(
+                self._num_envs, blocks, self.gram.dim, dtype=self.gram.dtype, device=self.gram.device
+            )
+        for i in fresh.tolist():
             memories = slice(i * blocks, (i + 1) * blocks) if self.episodic else slice(None)
             self._held[i] = self.gram.sample(self._generator)[memories]
         block = step.action if blocks > 1 else torch.zeros(n, dtype=torch.int64)
-        delta = self._held[torch.arange(n), block.to(self._held.device)]
+        delta = self._held[envs, block.to(self._held.device)]
         return (phi.to(delta) * delta).sum(-1)
 
-    def _memory(self, action: Tensor) -> Tensor | None:
+    def _memory(self, action: Tensor, envs: Tensor | None = None) -> Tensor | None:
         """The index of each row's memory, [..., N]; None where row i belongs to memory i, or all to the only one."""
-        if self.embedding.blocks == 1:
-            return None
+        blocks = self.embedding.blocks
         if not self.episodic:
-            return action
-        return action + self.embedding.blocks * torch.arange(action.shape[-1], device=action.device)
+            return action if blocks > 1 else None
+        if envs is None:
+            if blocks == 1:
+                return None
+            envs = torch.arange(action.shape[-1], device=action.device)
+        return blocks * envs + action if blocks > 1 else envs
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         one_by_one = self.embedding.blocks > 1 or self.config.thompson_hold
