@@ -12,7 +12,7 @@ from torch import nn
 
 pytest.importorskip("torchrl")
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torchrl.collectors import MultiSyncCollector, SyncDataCollector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import Compose, GymWrapper, RewardSum, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
@@ -91,7 +91,7 @@ def test_reward_sum_before_it_stays_extrinsic() -> None:
 
 
 def test_a_collector_fills_a_replay_buffer() -> None:
-    collector = SyncDataCollector(explored(n=2), None, frames_per_batch=20, total_frames=40)
+    collector = Collector(explored(n=2), None, frames_per_batch=20, total_frames=40)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=8)
     for data in collector:
         buffer.extend(data.reshape(-1))
