@@ -98,7 +98,10 @@ def test_the_bonus_is_ours() -> None:
 
     ours = critex.CAE(embed, alpha=0.5, embedding="state_and_action", num_actions=2)
     expected = [
-        [1.0 + ours(obs[None], np.array([action]))[0] for obs, action in zip(e.observations[:-1], e.actions, strict=True)]
+        [
+            1.0 + ours(obs[None], np.array([action]))[0]
+            for obs, action in zip(e.observations[:-1], e.actions, strict=True)
+        ]
         for e in episodes
     ]
     piece(algorithm)(episodes=episodes, batch={})

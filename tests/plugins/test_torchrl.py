@@ -35,7 +35,9 @@ def base(n: int = 1, **keywords: Any) -> Any:
     return SerialEnv(n, lambda: GymWrapper(Line(**keywords)))
 
 
-def explored(explorer: str = "cae", *, n: int = 1, value: Any = None, line: Any = None, **options: Any) -> Any:
+def explored(
+    explorer: str = "cae", *, n: int = 1, value: Any = None, line: Any = None, **options: Any
+) -> Any:
     embed = critex.last_hidden(value or net())
     transform = ExplorerTransform(explorer, embed=embed, **({"alpha": 0.5} | options))
     return TransformedEnv(base(n, **(line or {})), Compose(RewardSum(), transform))

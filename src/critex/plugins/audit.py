@@ -30,7 +30,7 @@ class Finding:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{ {True: 'ok', False: 'PROBLEM', None: 'not checked'}[self.passed]}: {self.sentence}"
+        return f"{ {True: 'ok', False: 'PROBLEM', None: 'not checked'}[self.passed] }: {self.sentence}"
 
 
 class Report(list[Finding]):
@@ -146,7 +146,9 @@ def check_stored(record: Record, rewards: Array | None) -> Finding:
     mixed = rewards + record.alpha * record.bonus + extra
     wrong = ~np.isclose(record.stored_reward, mixed, rtol=1e-4, atol=1e-5)
     if not wrong.any():
-        return Finding(name, True, "every stored reward is r + αβ, and it was stored after the bonus was added.")
+        return Finding(
+            name, True, "every stored reward is r + αβ, and it was stored after the bonus was added."
+        )
     plain = np.isclose(record.stored_reward, rewards + extra, rtol=1e-4, atol=1e-5)
     if plain[wrong].all():
         which = "without its bonus: the bonus came after the transition was copied into the buffer"
@@ -160,14 +162,18 @@ def check_returns(record: Record) -> Finding:
     name = "bonus in returns"
     parts = (record.returns, record.values, record.last_values, record.ended)
     if any(part is None for part in parts):
-        return _skipped(name, "the returns; it needs returns, values, last_values and ended (on-policy loops)")
+        return _skipped(
+            name, "the returns; it needs returns, values, last_values and ended (on-policy loops)"
+        )
     expected = _returns(record, record.stored_reward)
     if np.allclose(np.asarray(record.returns), expected, rtol=1e-3, atol=1e-4):
         return Finding(name, True, "the returns were computed from rewards that hold the bonus.")
     plain = _returns(record, record.stored_reward - record.alpha * record.bonus)
     if np.allclose(np.asarray(record.returns), plain, rtol=1e-3, atol=1e-4):
         return Finding(
-            name, False, "the returns were computed before the bonus was added, so the agent never learned from it."
+            name,
+            False,
+            "the returns were computed before the bonus was added, so the agent never learned from it.",
         )
     return Finding(
         name, False, "the returns follow neither from the stored rewards nor from those without the bonus."
@@ -191,7 +197,9 @@ def check_pairs(record: Record) -> Finding:
             "episode.",
         )
     if apart.any():
-        return Finding(name, False, f"{apart.sum()} pairs inside an episode have an s' that is not the next s.")
+        return Finding(
+            name, False, f"{apart.sum()} pairs inside an episode have an s' that is not the next s."
+        )
     return Finding(name, True, f"no pair crosses one of the {ends.sum()} episode ends.")
 
 

@@ -60,15 +60,23 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
     parsed = explorer_options(explorer, options)
     base = config._learner_class or config.get_default_learner_class()
     if not isinstance(base, type) or not issubclass(base, ROLLOUTS + REPLAY):
-        raise UserError(f"{type(config).__name__} is not supported; PPO, APPO, IMPALA, DQN and SAC with torch are")
+        raise UserError(
+            f"{type(config).__name__} is not supported; PPO, APPO, IMPALA, DQN and SAC with torch are"
+        )
     if config.is_multi_agent:
         raise UserError("critex.rllib supports a single agent")
     if config.num_learners > 1:
-        raise UserError(f"critex.rllib keeps its memory in one Learner, got num_learners={config.num_learners}")
+        raise UserError(
+            f"critex.rllib keeps its memory in one Learner, got num_learners={config.num_learners}"
+        )
     if getattr(config, "num_aggregator_actors_per_learner", 0):
-        raise UserError("aggregator actors make batches before the Learner; use num_aggregator_actors_per_learner=0")
+        raise UserError(
+            "aggregator actors make batches before the Learner; use num_aggregator_actors_per_learner=0"
+        )
     if "cae_plus" in explorer.replace("*", "+").split("+"):
-        raise UserError("the loss of cae_plus must join the critic's, which RLlib's Learner does not allow; use cae")
+        raise UserError(
+            "the loss of cae_plus must join the critic's, which RLlib's Learner does not allow; use cae"
+        )
     episodic = getattr(parsed, "scope", "") == "episodic" or explorer_class(explorer).episodic
     if episodic and (issubclass(base, REPLAY) or config.batch_mode != "complete_episodes"):
         raise UserError(
@@ -76,7 +84,9 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
             'else use scope="lifelong"'
         )
     if issubclass(base, REPLAY) and config.n_step != 1:
-        raise UserError(f"critex.rllib needs n_step=1, got {config.n_step}: the bonus belongs to one transition")
+        raise UserError(
+            f"critex.rllib needs n_step=1, got {config.n_step}: the bonus belongs to one transition"
+        )
     learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
     about = {"explorer": explorer, "alpha": float(alpha), "options": dict(options)}
     return config.learners(
@@ -128,7 +138,9 @@ class BonusConnector(ConnectorV2):  # type: ignore[misc]
         )
         learned = self.explorer.learned()
         self.optimizer = torch.optim.Adam(learned, lr=float(_learning_rate(learner))) if learned else None
-        self.seen: set[tuple[str, int]] = set()  # (episode, t) of the replayed transitions that the memory holds
+        self.seen: set[tuple[str, int]] = (
+            set()
+        )  # (episode, t) of the replayed transitions that the memory holds
         self.discrete = isinstance(self.module.action_space, gym.spaces.Discrete)
 
     def __call__(self, *, episodes: list[Any], batch: Any, metrics: Any = None, **_: Any) -> Any:
@@ -246,7 +258,11 @@ def critic_embedding(module: Any) -> Embedding:
     space = module.observation_space
 
     def phi(owner: Any, obs: Tree, *action: Tensor) -> Tensor:
-        leaf, own = (obs, space) if not isinstance(obs, dict) else next(zip(obs.values(), space.values(), strict=True))
+        leaf, own = (
+            (obs, space)
+            if not isinstance(obs, dict)
+            else next(zip(obs.values(), space.values(), strict=True))
+        )
         assert isinstance(leaf, Tensor)
         shape = leaf.shape[: leaf.ndim - len(own.shape)]
         rows = tree_map(lambda x: x.reshape(shape.numel(), *x.shape[len(shape) :]), obs)

@@ -37,6 +37,7 @@ from critex.plugins._common import (
     to_tensors,
     without_critic,
 )
+from critex.plugins.audit import Record
 
 require_version("stable-baselines3", "2.9", "sb3")
 
@@ -175,7 +176,9 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
         """The scaled β of the last step [N] or rollout [T, N], without α."""
         self._optimizer: torch.optim.Optimizer | None = None
         self._hook: Any = None
-        self._rollout: Transition | None = None
+        self.rollout: Transition | None = None
+        """The last rollout [T, N] of an on-policy model, as the explorer saw it."""
+        self._pairs: Transition | None = None  # its transitions [T·N], for the explorer's loss
         self._last: Any = (
             None  # the observation after our last step: if the model still has it, no env was reset
         )
@@ -288,8 +291,9 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
         self.bonus = explorer.bonus_rollout(rollout).numpy(force=True)
         buffer.rewards += (self.alpha * self.bonus).astype(buffer.rewards.dtype)
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        self.rollout = rollout
         if self._optimizer is not None:
-            self._rollout = explorer.prepare(rollout).map(lambda x: x.flatten(0, 1))
+            self._pairs = explorer.prepare(rollout).map(lambda x: x.flatten(0, 1))
         self._log()
 
     def _log(self) -> None:
@@ -320,7 +324,7 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
     def _batch(self) -> Transition | None:
         model: Any = self.model
         if self._on_policy:
-            rollout = self._rollout
+            rollout = self._pairs
             if rollout is None:
                 return None
             size = min(getattr(model, "batch_size", None) or len(rollout), len(rollout))
@@ -373,6 +377,74 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
         self._generator.set_state(state["generator"])
         if self._optimizer is not None:
             self._optimizer.load_state_dict(state["optimizer"])
+
+
+class AuditCallback(BaseCallback):  # type: ignore[misc]
+    """What `critex.audit` needs to know of a model that learns with an `ExplorerCallback`; place it after that one.
+
+    watch = critex.sb3.AuditCallback(explorer)
+    model.learn(10_000, callback=[explorer, watch])
+    print(critex.audit.audit(watch.record(), recorders))
+    """
+
+    def __init__(self, explorer: ExplorerCallback) -> None:
+        super().__init__()
+        self.explorer = explorer
+        self._bonus: list[NDArray[np.float64]] = []
+        self._record: Record | None = None
+
+    def _on_step(self) -> bool:
+        if not self.explorer._on_policy and self.explorer.bonus is not None:
+            self._bonus.append(self.explorer.bonus)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        explorer = self.explorer
+        if not explorer._on_policy or explorer.bonus is None or explorer.rollout is None:
+            return
+        buffer, rollout = self.locals["rollout_buffer"], explorer.rollout
+        self._record = Record(
+            alpha=explorer.alpha,
+            bonus=explorer.bonus,
+            stored_reward=buffer.rewards.copy(),
+            obs=_arrays(rollout.obs),
+            next_obs=_arrays(rollout.next_obs),
+            ended=rollout.ended.numpy(force=True),
+            returns=buffer.returns.copy(),
+            values=buffer.values.copy(),
+            last_values=self.locals["values"].numpy(force=True),
+            gamma=buffer.gamma,
+            gae_lambda=buffer.gae_lambda,
+        )
+
+    def record(self) -> Record:
+        """The last rollout, or all that is in the replay buffer, which must not have wrapped around."""
+        if self._record is not None:
+            return self._record
+        buffer = getattr(self.model, "replay_buffer", None)
+        if buffer is None or buffer.full or not self._bonus:
+            raise UserError(
+                "there is nothing to audit: no rollout was finished, or the replay buffer is full"
+            )
+        rows = slice(0, buffer.pos)
+        obs, next_obs = (
+            {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
+            for stored in (buffer.observations, buffer.next_observations)
+        )
+        return Record(
+            alpha=self.explorer.alpha,
+            bonus=np.stack(self._bonus)[-buffer.pos :],
+            stored_reward=buffer.rewards[rows].copy(),
+            obs=obs,
+            next_obs=next_obs,
+            ended=buffer.dones[rows].astype(bool),
+        )
+
+
+def _arrays(tree: Tree) -> Any:
+    if isinstance(tree, dict):
+        return {key: _arrays(child) for key, child in tree.items()}
+    return tree.numpy(force=True)
 
 
 def _critic_optimizer(model: Any) -> torch.optim.Optimizer:

@@ -81,7 +81,12 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
         self.name, self.alpha, self.seed = explorer, float(alpha), seed
         self.options = explorer_options(explorer, options)
-        self._critic = (embed, phi_key, dim, takes_action)  # a tuple: the critic's parameters stay the critic's
+        self._critic = (
+            embed,
+            phi_key,
+            dim,
+            takes_action,
+        )  # a tuple: the critic's parameters stay the critic's
         self.reward_key, self.bonus_key, self.phi_key = reward_key, bonus_key, phi_key
         self.shared, self.sync_every, self._unsynced = shared, sync_every, 0
         self._pool: SharedGram | None = None
@@ -117,7 +122,9 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             self.explorer = build_explorer(self.name, self.options, setting, rollouts=True)
             if self.shared is not None:
                 if not isinstance(self.explorer, Elliptical) or self.explorer.episodic:
-                    raise UserError("shared= needs a lifelong memory A: cae or cae_plus with scope='lifelong'")
+                    raise UserError(
+                        "shared= needs a lifelong memory A: cae or cae_plus with scope='lifelong'"
+                    )
                 self._pool = SharedGram(self.shared, self.explorer.gram)
         return self.explorer
 
@@ -232,7 +239,9 @@ class ExplorerLoss(LossModule):  # type: ignore[misc]
         if transform.explorer is None:
             raise UserError("append the ExplorerTransform to its environment first")
         if transform.phi_key is not None and transform.name == "cae_plus":
-            raise UserError("the loss of cae_plus needs φ(s) and φ(s') with their gradient: give embed=, not phi_key=")
+            raise UserError(
+                "the loss of cae_plus needs φ(s) and φ(s') with their gradient: give embed=, not phi_key="
+            )
         self.explorer = transform.explorer
         self._transform = (transform,)
         self.in_keys = [*transform.in_keys, transform.action_key, *(("next", k) for k in transform.in_keys)]
@@ -297,6 +306,6 @@ def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
         return gym.spaces.Discrete(int(spec.space.n))
     if spec.dtype.is_floating_point:
         return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
-    raise UserError(f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are")
-
-
+    raise UserError(
+        f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are"
+    )
