@@ -12,8 +12,6 @@ import torch
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.rllib.connectors.learner", reason="RLlib's requirements are absent")
-if version("gymnasium") != "1.2.2":
-    pytest.skip("RLlib 2.60 pins gymnasium 1.2.2: make test-rllib", allow_module_level=True)
 
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
@@ -27,6 +25,9 @@ import critex
 from critex.plugins.rllib import explore
 
 from .line import Line
+
+if version("gymnasium") != "1.2.2":
+    pytest.skip("RLlib 2.60 pins gymnasium 1.2.2: make test-rllib", allow_module_level=True)
 
 MODEL = {"fcnet_hiddens": [16, 16], "head_fcnet_hiddens": []}
 

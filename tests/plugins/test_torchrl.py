@@ -120,6 +120,7 @@ class MakeEnv:
         return TransformedEnv(base(), transform)
 
 
+@pytest.mark.slow  # two processes import torch
 def test_collectors_in_several_processes_share_one_memory(tmp_path: Path) -> None:
     make = MakeEnv(tmp_path / "gram")
     collector = MultiSyncCollector(

@@ -100,7 +100,8 @@ def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], 
     flat = tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
     size = n if torch.is_grad_enabled() else rows
     parts = [embed(tree_map(itemgetter(slice(i, i + size)), flat)) for i in range(0, n, size)]
-    return torch.cat(parts).unflatten(0, shape)
+    phi: Tensor = torch.cat(parts).unflatten(0, shape)
+    return phi
 
 
 def to_bytes(state: Any) -> bytes:

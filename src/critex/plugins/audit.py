@@ -278,17 +278,17 @@ def check_drift(record: Record) -> Finding:
     before, after = record.phi_before, record.phi_after
     if before is None or after is None or not record.phi_steps:
         return _skipped(name, "the drift of φ; it needs phi_before, phi_after, phi_steps and memory_steps")
-    moved = float(np.linalg.norm(after - before) / max(np.linalg.norm(before), 1e-12))
+    moved = float(np.linalg.norm(after - before)) / max(float(np.linalg.norm(before)), 1e-12)
     kept = moved * record.memory_steps / record.phi_steps
-    said = f"φ moves by {100 * moved:.3g} % in {record.phi_steps} steps, and the memory keeps {record.memory_steps:.0f}"
+    pace = f"φ moves by {100 * moved:.3g} % in {record.phi_steps} steps, and the memory keeps {record.memory_steps:.0f}"
     if kept > 1:
         return Finding(
             name,
             False,
-            f"{said}: it measures novelty against features that no longer exist; shorten the memory "
+            f"{pace}: it measures novelty against features that no longer exist; shorten the memory "
             "(scope='episodic', or rebuild_every in critex's algorithms) or slow the critic.",
         )
-    return Finding(name, True, f"{said}: φ drifts more slowly than the memory forgets.")
+    return Finding(name, True, f"{pace}: φ drifts more slowly than the memory forgets.")
 
 
 def _returns(record: Record, rewards: Array) -> Array:

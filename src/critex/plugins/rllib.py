@@ -83,10 +83,8 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
             'an episodic memory needs whole episodes: PPO with env_runners(batch_mode="complete_episodes"); '
             'else use scope="lifelong"'
         )
-    if issubclass(base, REPLAY) and config.n_step != 1:
-        raise UserError(
-            f"critex.rllib needs n_step=1, got {config.n_step}: the bonus belongs to one transition"
-        )
+    if issubclass(base, REPLAY) and (n_step := getattr(config, "n_step", 1)) != 1:
+        raise UserError(f"critex.rllib needs n_step=1, got {n_step}: the bonus belongs to one transition")
     learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
     about = {"explorer": explorer, "alpha": float(alpha), "options": dict(options)}
     return config.learners(
@@ -119,7 +117,7 @@ class ExplorerLearner:
             self.explorer_piece.restore(state["critex"])
 
 
-class BonusConnector(ConnectorV2):  # type: ignore[misc]
+class BonusConnector(ConnectorV2):
     """Adds αβ to the rewards of episodes, before any other piece of the Learner's pipeline sees them."""
 
     def __init__(
@@ -178,7 +176,8 @@ class BonusConnector(ConnectorV2):  # type: ignore[misc]
 
     @property
     def explorer_device(self) -> torch.device:
-        return next(self.module.parameters()).device
+        device: torch.device = next(self.module.parameters()).device
+        return device
 
     def _pay_fresh(self, episodes: list[Any], transitions: list[Transition]) -> list[Any]:
         """Scaled β [T] of each chunk; one after the other, as rollouts of one env."""
@@ -211,7 +210,7 @@ class BonusConnector(ConnectorV2):  # type: ignore[misc]
         with torch.enable_grad():
             loss = self.explorer.loss(steps)
             self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         self.optimizer.step()
 
     def saved(self) -> dict[str, Any]:
@@ -266,7 +265,8 @@ def critic_embedding(module: Any) -> Embedding:
         assert isinstance(leaf, Tensor)
         shape = leaf.shape[: leaf.ndim - len(own.shape)]
         rows = tree_map(lambda x: x.reshape(shape.numel(), *x.shape[len(shape) :]), obs)
-        return embed(rows, *(a.reshape(shape.numel(), -1) for a in action)).unflatten(0, shape)
+        flat: Tensor = embed(rows, *(a.reshape(shape.numel(), -1) for a in action))
+        return flat.reshape(*shape, -1)
 
     return Embedding.of(phi.__get__(module), embed.dim, module.action_space, takes_action=takes_action)
 

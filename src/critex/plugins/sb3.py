@@ -104,7 +104,7 @@ def critic_embedding(model: Any) -> Embedding:
     if q_net is not None:
         layers = q_net.q_net if hasattr(q_net, "q_net") else q_net.quantile_net
         return Embedding.of(MethodType(_phi_of_q, q_net), layers[-1].in_features, space, takes_action=False)
-    critic = getattr(policy, "critic", None)
+    critic: Any = getattr(policy, "critic", None)
     if hasattr(critic, "q_networks"):
         dim = critic.q_networks[0][-1].in_features
         return Embedding.of(MethodType(_phi_of_twin, critic), dim, space, takes_action=True)
@@ -146,7 +146,7 @@ class _Memory:
         return dict, (self.callback.saved(),)
 
 
-class ExplorerCallback(BaseCallback):  # type: ignore[misc]
+class ExplorerCallback(BaseCallback):
     """r̃ = r + αβ in any model of Stable-Baselines3, from any explorer of critex.
 
     Args:
@@ -317,7 +317,7 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
         own.zero_grad()
         with torch.enable_grad():
             loss = explorer.loss(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         own.step()
         self.logger.record_mean("explore/loss", float(loss.detach()))
 
@@ -333,8 +333,8 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
         buffer, env = model.replay_buffer, model.get_vec_normalize_env()
         if isinstance(buffer, NStepReplayBuffer):  # s' of one step, not of n
             upper = buffer.buffer_size if buffer.full else buffer.pos
-            chosen = torch.randint(upper, (model.batch_size,), generator=self._generator).numpy()
-            sample = ReplayBuffer._get_samples(buffer, chosen, env)
+            rows = torch.randint(upper, (model.batch_size,), generator=self._generator).numpy()
+            sample: Any = ReplayBuffer._get_samples(buffer, rows, env)
         else:
             sample = buffer.sample(model.batch_size, env=env)
         action = sample.actions
@@ -363,7 +363,7 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
 
     def _restore(self, saved: dict[str, Any]) -> None:
         assert self.explorer is not None
-        ours = {"explorer": self.name, "options": repr(self.options)}
+        ours: dict[str, Any] = {"explorer": self.name, "options": repr(self.options)}
         if self.explorer.episodic:  # one memory per env
             ours["num_envs"] = self.model.n_envs
         for key, value in ours.items():
@@ -379,7 +379,7 @@ class ExplorerCallback(BaseCallback):  # type: ignore[misc]
             self._optimizer.load_state_dict(state["optimizer"])
 
 
-class AuditCallback(BaseCallback):  # type: ignore[misc]
+class AuditCallback(BaseCallback):
     """What `critex.audit` needs to know of a model that learns with an `ExplorerCallback`; place it after that one.
 
     watch = critex.sb3.AuditCallback(explorer)
