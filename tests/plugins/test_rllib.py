@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-ray = pytest.importorskip("ray")
-pytest.importorskip("ray.rllib.connectors.learner", reason="RLlib's requirements are absent")
-
+pytest.importorskip("ray")
+import ray
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
@@ -25,9 +23,6 @@ import critex
 from critex.plugins.rllib import explore
 
 from .line import Line
-
-if version("gymnasium") != "1.2.2":
-    pytest.skip("RLlib 2.60 pins gymnasium 1.2.2: make test-rllib", allow_module_level=True)
 
 MODEL = {"fcnet_hiddens": [16, 16], "head_fcnet_hiddens": []}
 
