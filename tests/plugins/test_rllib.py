@@ -100,6 +100,8 @@ def test_the_bonus_is_ours() -> None:
         ]
         for e in episodes
     ]
+    episodes[0].to_numpy()
+    episodes[0].rewards.data.setflags(write=False)  # as from Ray's object store
     piece(algorithm)(episodes=episodes, batch={})
     for e, mixed in zip(episodes, expected, strict=True):
         np.testing.assert_allclose(e.get_rewards(), mixed, atol=1e-6)

@@ -145,8 +145,10 @@ class BonusConnector(ConnectorV2):
         transitions = [self._transition(episode) for episode in episodes]
         pay = self._pay_replayed if self.replayed else self._pay_fresh
         for episode, bonus in zip(episodes, pay(episodes, transitions), strict=True):
+            if episode.is_numpy:  # from Ray's object store the array may be read-only
+                episode.rewards.data = np.array(episode.rewards.data)
             rewards = np.asarray(episode.get_rewards(), dtype=np.float64) + self.alpha * bonus
-            episode.set_rewards(new_data=rewards.tolist(), at_indices=slice(0, len(rewards)))
+            episode.set_rewards(new_data=rewards, at_indices=slice(0, len(rewards)))
         if self.optimizer is not None:
             self._learn(transitions)
         if metrics is not None:
