@@ -80,13 +80,13 @@ def main() -> None:
     )
     parser.add_argument("algorithms", nargs="*", default=list(TASKS))
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--explorers", nargs="*", default=["cae", "cae_plus"])
+    parser.add_argument("--explorers", default="cae,cae_plus", help="separated by commas")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print("| algorithm | explorer | µs a step | share of SB3's own time |\n|---|---|---|---|")
     for name in args.algorithms:
-        for explorer in args.explorers:
+        for explorer in args.explorers.split(","):
             micros, share = cost(name, explorer, 4 * args.steps if name in ("PPO", "A2C") else args.steps)
             print(f"| {name} | {explorer} | {micros:.0f} | {100 * share:.1f} % |", flush=True)
 
