@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from critex.algorithms import default_config
+from critex.presets import default_config
 from critex.algorithms.ppo import PPO
 from critex.data import Rollout
 from critex.envs import Envs

@@ -46,7 +46,8 @@ RIVALLED = ("ppo", "sac", "td3")
 
 def run_critex(algorithm: str, env: str, warm: int, steps: int, explorer: str) -> dict[str, float]:
     import critex.explorers.base
-    from critex.algorithms import algorithm_module, default_config
+    from critex.algorithms import algorithm_module
+    from critex.presets import default_config
     from critex.run import Run
 
     critex.explorers.base.perf_counter = time.process_time  # the bonus by the same clock as all the rest

@@ -30,6 +30,8 @@ _MODULES = {
     "Gram": "critex.bonus",
     "last_hidden": "critex.embedding",
 }
+PLUGINS = ("audit", "rllib", "sb3", "torchrl")
+"""`critex.sb3` and so on: each needs a library that may be absent."""
 
 
 def __getattr__(name: str) -> Any:
@@ -41,6 +43,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name == "envs":
         return import_module("critex.envs")
+    if name in PLUGINS:
+        return import_module(f"critex.plugins.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from critex.envs.families import refuse_import
@@ -37,9 +36,3 @@ def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) 
         refuse_import(config.env, "the run's config.toml")
     config.bonus = from_dict(explorer_class(config.explorer).Config, bonus or {}, "bonus.")
     return config
-
-
-def __getattr__(name: str) -> Any:
-    if name == "default_config":  # lives in critex.presets, which builds on this package
-        return import_module("critex.presets").default_config
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from critex.algorithms import default_config
+from critex.presets import default_config
 from critex.errors import UserError, unknown
 from critex.suite.jobs import Job
 

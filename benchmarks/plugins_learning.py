@@ -1,0 +1,144 @@
+"""Does SB3 with the callback learn as critex's own algorithms do? Same tasks, same hyperparameters, three seeds.
+
+    python -P benchmarks/plugins_learning.py pendulum deepsea minigrid
+    python -P benchmarks/plugins_learning.py deepsea --seeds 1 --steps 4000
+
+Each task is trained four times per seed: SB3, SB3 with the callback, critex, critex with CAE. What stays different: SB3's
+DQN minimises a Huber loss and clips gradients at 10, ours a squared error; the initial weights differ.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+
+from critex import envs
+from critex.algorithms import algorithm_module
+from critex.plugins.sb3 import ExplorerCallback
+from critex.run import Run
+
+MULTIROOM = "FlatMultiRoom-v0"
+
+
+def flat_multiroom(**_: Any) -> gym.Env[Any, Any]:
+    """Two small rooms, the view as a vector: both libraries then use the same multilayer perceptron."""
+    return gym.wrappers.FlattenObservation(envs.make("MiniGrid-MultiRoom-N2-S4-v0"))
+
+
+@dataclass
+class Task:
+    """One environment with the same hyperparameters in SB3's words and in ours."""
+
+    env: str
+    steps: int
+    alpha: float
+    algorithm: str
+    sb3: Any
+    sb3_options: dict[str, Any]
+    ours: dict[str, Any]
+    window: int  # last training episodes that count
+    num_envs: int = 1
+
+
+TASKS = {
+    "pendulum": Task(
+        "Pendulum-v1", 6_000, 0.2, "sac", SAC,
+        {"learning_rate": 1e-3, "learning_starts": 500},
+        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1},
+        window=10,
+    ),
+    "deepsea": Task(
+        "DeepSea-8-v0", 8_000, 0.1, "dqn", DQN,
+        {"learning_rate": 1e-3, "learning_starts": 100, "buffer_size": 10_000, "batch_size": 32, "train_freq": 1,
+         "target_update_interval": 100, "exploration_fraction": 0.3, "policy_kwargs": {"net_arch": [64, 64]}},
+        {"learning_rate": 1e-3, "learning_starts": 100, "buffer_size": 10_000, "batch_size": 32, "train_every": 1,
+         "target_every": 100, "epsilon_fraction": 0.3, "hidden": (64, 64)},
+        window=50,
+    ),
+    "minigrid": Task(
+        MULTIROOM, 100_000, 0.02, "ppo", PPO,
+        {"n_steps": 128, "batch_size": 128, "n_epochs": 4, "ent_coef": 0.01},
+        {"rollout": 128, "minibatches": 8, "epochs": 4, "entropy_coef": 0.01, "anneal": False, "clip_value": False,
+         "value_coef": 1.0, "normalize_obs": False, "normalize_reward": False, "bootstrap_truncated": True},
+        window=100, num_envs=8,
+    ),
+}  # fmt: skip
+
+
+def with_sb3(task: Task, seed: int, explore: bool) -> list[float]:
+    """Extrinsic returns of the training episodes."""
+    returns: list[float] = []
+
+    class Listed(Monitor):
+        def step(self, action: Any) -> Any:
+            result = super().step(action)
+            if result[2] or result[3]:
+                returns.append(float(sum(self.rewards)))
+            return result
+
+    vector = make_vec_env(lambda: Listed(envs.make(task.env)), task.num_envs, seed=seed)
+    model = task.sb3("MlpPolicy", vector, seed=seed, device="cpu", **json.loads(json.dumps(task.sb3_options)))
+    model.learn(task.steps, callback=ExplorerCallback("cae", alpha=task.alpha) if explore else None)
+    return returns
+
+
+def with_critex(task: Task, seed: int, explore: bool) -> list[float]:
+    """The same from a run of critex."""
+    module = algorithm_module(task.algorithm)
+    explorer = {"explorer": "cae", "alpha": task.alpha} if explore else {}
+    with tempfile.TemporaryDirectory() as directory:
+        cfg = module.Config(
+            env=task.env, steps=task.steps, num_envs=task.num_envs, seed=seed, out=f"{directory}/run", progress=False,
+            tensorboard=False, eval_every=0, **explorer, **task.ours,
+        )  # fmt: skip
+        with Run.create(task.algorithm, cfg) as run:
+            module.train(cfg, run)
+        lines = map(json.loads, (Path(directory) / "run" / "metrics.jsonl").read_text().splitlines())
+        return [line["return"] for line in lines if line["kind"] == "episode"]
+
+
+def main() -> None:
+    """Print a row per task and method: mean return of the last training episodes, each seed and their mean."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tasks", nargs="+", choices=TASKS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    gym.register(MULTIROOM, entry_point=flat_multiroom)
+    print("| task | trainer | explorer | return of each seed | mean |\n|---|---|---|---|---|")
+    for name in args.tasks:
+        task = TASKS[name]
+        task.steps = args.steps or task.steps
+        for trainer, train in (("SB3", with_sb3), ("critex", with_critex)):
+            for explore in (False, True):
+                scores = [
+                    float(np.mean(train(task, seed, explore)[-task.window :]))
+                    for seed in range(1, args.seeds + 1)
+                ]
+                each = ", ".join(f"{score:.3g}" for score in scores)
+                label = f"CAE, α = {task.alpha}" if explore else "none"
+                print(f"| {task.env} | {trainer} | {label} | {each} | {np.mean(scores):.3g} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What every plug-in needs: a version check, an explorer from its name, and its state as bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from operator import itemgetter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from critex.data import Transition
+from critex.data.tree import Tree, tree_map
+from critex.embedding import Embedding
+from critex.errors import UserError, unknown
+from critex.explorers import ExplorationConfig, Explorer, Setting, explorer_class, make_explorer
+
+# Options that only critex's own algorithms can follow.
+OURS_ONLY = ("rebuild_every", "rebuild_rows")
+
+
+def require_version(package: str, supported: str, extra: str) -> None:
+    """Refuse a trainer that is absent, or whose version is not `supported`, such as "2.9" for every 2.9.x."""
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        raise UserError(f'{package} is not installed; pip install "critex[{extra}]"') from None
+    if found.split(".")[: supported.count(".") + 1] != supported.split("."):
+        raise UserError(
+            f"critex.{extra} supports {package} {supported}.x, and {found} is installed; "
+            f'pip install "{package}=={supported}.*"'
+        )
+
+
+def explorer_options(name: str, options: Mapping[str, Any]) -> Any:
+    """The `Config` of the explorer called `name`; unknown options, and those a plug-in cannot follow, are refused."""
+    config = explorer_class(name).Config
+    known = {field.name for field in fields(config)} - set(OURS_ONLY)
+    for option, value in options.items():
+        if option in OURS_ONLY:
+            raise UserError(f"{option} is for critex's own algorithms: it reads their replay buffer")
+        if option not in known:
+            raise unknown(f"option of explorer {name}", option, known)
+        if option == "scaling" and value == "batch":
+            raise UserError(
+                "scaling='batch' is for critex's own algorithms: it scales in their learner; "
+                "use scaling='welford' or scaling='none'"
+            )
+    return config(**options)
+
+
+def build_explorer(name: str, options: Any, setting: Setting, *, rollouts: bool) -> Explorer:
+    """The explorer, deterministic in the setting's seed; torch's global random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(setting.own_seed())
+        return make_explorer(ExplorationConfig(explorer=name, bonus=options), setting, rollouts=rollouts)
+
+
+def without_critic(action_space: gym.Space[Any], reason: str) -> Embedding:
+    """The embedding of a critic that has no usable φ: explorers with an encoder of their own never ask for it."""
+
+    def refuse(*_: Any) -> Tensor:
+        raise UserError(reason)
+
+    return Embedding.of(refuse, 1, action_space, takes_action=False)
+
+
+def to_tensors(obs: Any, device: torch.device | str = "cpu") -> Tree:
+    """Arrays, or a dict of them, as tensors; float64 becomes float32, as networks expect."""
+    if isinstance(obs, Mapping):
+        return {key: to_tensors(value, device) for key, value in obs.items()}
+    tensor = obs if isinstance(obs, Tensor) else torch.from_numpy(np.ascontiguousarray(obs))
+    return tensor.to(device, torch.float32) if tensor.dtype == torch.float64 else tensor.to(device)
+
+
+def pairs(obs: Tree, action: Tensor, next_obs: Tree) -> Transition:
+    """Transitions of which only (s, a, s') is known, for an explorer's loss."""
+    no = torch.zeros(action.shape[:1], dtype=torch.bool, device=action.device)
+    return Transition(obs, action, no.float(), next_obs, no, no, no)
+
+
+def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], rows: int = 4096) -> Tensor:
+    """φ of observations with any leading dimensions, [..., d], from an `embed` that knows [B, …] only.
+
+    Without gradient, at most `rows` observations go through it at a time.
+    """
+    leaf: Any = obs
+    while isinstance(space, gym.spaces.Dict):
+        key, space = next(iter(space.items()))
+        leaf = leaf[key]
+    shape = leaf.shape[: leaf.ndim - len(space.shape or ())]
+    n = shape.numel()
+    if len(shape) == 1 and (n <= rows or torch.is_grad_enabled()):
+        return embed(obs)
+    flat = tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
+    size = n if torch.is_grad_enabled() else rows
+    parts = [embed(tree_map(itemgetter(slice(i, i + size)), flat)) for i in range(0, n, size)]
+    phi: Tensor = torch.cat(parts).unflatten(0, shape)
+    return phi
+
+
+def to_bytes(state: Any) -> bytes:
+    """A state of tensors, numbers and strings, as `torch.save` writes it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> Any:
+    """The state again; a file that holds anything but tensors and plain values is refused by torch."""
+    return torch.load(io.BytesIO(data), weights_only=True)

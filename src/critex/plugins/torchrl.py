@@ -1,0 +1,311 @@
+"""CAE and the other explorers inside TorchRL: a transform for the environment, a loss for the explorers that learn.
+
+    explore = critex.torchrl.ExplorerTransform("cae", alpha=0.2, embed=critex.last_hidden(value_net))
+    env = TransformedEnv(GymEnv("CartPole-v1"), Compose(RewardSum(), explore))
+
+Every step gets ("next", "bonus"), the scaled β, and ("next", "reward") becomes r + αβ. A `RewardSum` before it keeps
+counting the extrinsic return.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from critex.data import Transition
+from critex.data.tree import Tree
+from critex.embedding import Embedding, identity
+from critex.errors import UserError
+from critex.explorers import Elliptical, Explorer, Setting
+from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
+
+require_version("torchrl", "0.14", "torchrl")
+
+from tensordict import TensorDict, TensorDictBase  # noqa: E402
+from torchrl.data import Categorical, Composite, OneHot, TensorSpec, Unbounded  # noqa: E402
+from torchrl.envs.transforms import Transform  # noqa: E402
+from torchrl.objectives import LossModule  # noqa: E402
+
+Key = str | tuple[str, ...]
+
+
+class ExplorerTransform(Transform):  # type: ignore[misc]
+    """r̃ = r + αβ in a TorchRL environment, from any explorer of critex.
+
+    Args:
+        explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
+        alpha: exploration coefficient α.
+        embed: φ of the critic, `(obs) → [N, d]`, or `(obs, action) → [N, d]` with takes_action=True;
+            `critex.last_hidden(net)` makes one. Explorers with an encoder of their own do not need it.
+        phi_key: instead of `embed`, the entry in which the policy leaves φ. Collectors in other processes then get φ
+            with the weights that they update themselves.
+        dim: the length of φ, where `embed` has no attribute `dim`.
+        in_keys: observations, ["observation"] by default; several make a dict.
+        shared: a file through which the copies of this transform in several processes share one lifelong memory: each
+            adds its `Gram.increment` and merges that of the others, every `sync_every` steps.
+        options: options of the explorer, such as ridge=1.0 or scope="episodic".
+    """
+
+    def __init__(
+        self,
+        explorer: str = "cae",
+        alpha: float = 0.1,
+        *,
+        embed: Callable[..., Tensor] | None = None,
+        phi_key: Key | None = None,
+        dim: int | None = None,
+        takes_action: bool = False,
+        in_keys: Sequence[Key] = ("observation",),
+        reward_key: Key = "reward",
+        bonus_key: Key = "bonus",
+        seed: int = 0,
+        shared: str | Path | None = None,
+        sync_every: int = 1000,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_keys=list(in_keys), out_keys=[bonus_key])
+        if embed is not None and phi_key is not None:
+            raise UserError("give embed= or phi_key=, not both")
+        dim = dim if dim is not None else getattr(embed, "dim", None)
+        if dim is None and (embed is not None or phi_key is not None):
+            raise UserError("give dim=, the length of φ")
+        if phi_key is not None and options.get("embedding") == "next_state":
+            raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
+        self.name, self.alpha, self.seed = explorer, float(alpha), seed
+        self.options = explorer_options(explorer, options)
+        self._critic = (
+            embed,
+            phi_key,
+            dim,
+            takes_action,
+        )  # a tuple: the critic's parameters stay the critic's
+        self.reward_key, self.bonus_key, self.phi_key = reward_key, bonus_key, phi_key
+        self.shared, self.sync_every, self._unsynced = shared, sync_every, 0
+        self._pool: SharedGram | None = None
+        self.explorer: Explorer | None = None
+        self._starts: Tensor | None = None
+
+    # Set-up, as soon as the environment is known.
+
+    def build(self, env: Any) -> Explorer:
+        """The explorer for this environment; later calls return the same."""
+        if self.explorer is None:
+            self._one_hot = isinstance(env.action_spec, OneHot)
+            self.action_key = env.action_key
+            space = _action_space(env.action_spec, len(env.batch_size))
+            spaces = {_name(k): _space(env.observation_spec[k], len(env.batch_size)) for k in self.in_keys}
+            only = len(spaces) == 1
+            observation_space = next(iter(spaces.values())) if only else gym.spaces.Dict(spaces)
+            embed, phi_key, dim, takes_action = self._critic
+            if dim is None:
+                critic = without_critic(
+                    space,
+                    f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or take one with an encoder "
+                    "of its own, such as e3b or rnd",
+                )
+            elif phi_key is not None:
+                critic = Embedding.of(
+                    _given_with_action if takes_action else identity, dim, space, takes_action=takes_action
+                )
+            else:
+                assert embed is not None
+                critic = Embedding.of(embed, dim, space, takes_action=takes_action)
+            setting = Setting(critic, observation_space, max(math.prod(env.batch_size), 1), self.seed)
+            self.explorer = build_explorer(self.name, self.options, setting, rollouts=True)
+            if self.shared is not None:
+                if not isinstance(self.explorer, Elliptical) or self.explorer.episodic:
+                    raise UserError(
+                        "shared= needs a lifelong memory A: cae or cae_plus with scope='lifelong'"
+                    )
+                self._pool = SharedGram(self.shared, self.explorer.gram)
+        return self.explorer
+
+    def set_container(self, container: Any) -> None:
+        super().set_container(container)
+        if self.explorer is None and self.parent is not None:
+            self.build(self.parent)
+
+    # Specs: the bonus stands beside the observations, as RewardSum's entries do; the reward loses its bounds.
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        reward = self.parent.full_reward_spec[self.reward_key]
+        observation_spec[self.bonus_key] = Unbounded(
+            shape=reward.shape, dtype=reward.dtype, device=reward.device
+        )
+        return observation_spec
+
+    def transform_reward_spec(self, reward_spec: TensorSpec) -> TensorSpec:
+        spec = reward_spec[self.reward_key] if isinstance(reward_spec, Composite) else reward_spec
+        free = Unbounded(shape=spec.shape, dtype=spec.dtype, device=spec.device)
+        if isinstance(reward_spec, Composite):
+            reward_spec[self.reward_key] = free
+            return reward_spec
+        return free
+
+    # Stepping.
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        self.build(self.parent)
+        zero = self.parent.full_reward_spec[self.reward_key].zero()
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if self._starts is None or mask is None:
+            self._starts = torch.ones(zero.numel(), dtype=torch.bool)
+            tensordict_reset.set(self.bonus_key, zero)
+        else:
+            flat = mask.reshape(-1).cpu()
+            self._starts = self._starts | flat
+            old = tensordict.get(self.bonus_key, zero)
+            tensordict_reset.set(self.bonus_key, torch.where(mask.reshape(old.shape), zero, old))
+        return tensordict_reset
+
+    _reset_on_native_autoreset = _reset
+
+    @torch.no_grad()
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        explorer = self.build(self.parent)
+        reward = next_tensordict.get(self.reward_key)
+        n = reward.numel()
+        starts = torch.ones(n, dtype=torch.bool) if self._starts is None else self._starts
+        terminated, truncated = (
+            next_tensordict.get(key, torch.zeros(n, dtype=torch.bool)).reshape(n)
+            for key in ("terminated", "truncated")
+        )
+        batch = len(tensordict.batch_size)
+        step = Transition(
+            obs=self._obs(tensordict, n, batch, phi=True),
+            action=self._action(tensordict, n, batch),
+            reward=torch.zeros(n, device=reward.device),
+            next_obs=self._obs(next_tensordict, n, batch),
+            terminated=terminated,
+            truncated=truncated,
+            episode_start=starts.to(reward.device),
+        )
+        bonus = explorer.bonus(step).to(reward).reshape(reward.shape)
+        self._starts = torch.zeros(n, dtype=torch.bool)
+        next_tensordict.set(self.bonus_key, bonus)
+        next_tensordict.set(self.reward_key, reward + self.alpha * bonus)
+        if self._pool is not None:
+            self._unsynced += n
+            if self._unsynced >= self.sync_every:
+                self.sync()
+        return next_tensordict
+
+    def sync(self) -> None:
+        """Give what this memory has seen to the others, and take in what they have."""
+        if self._pool is not None:
+            self._pool.exchange()
+        self._unsynced = 0
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        raise UserError(
+            "a bonus belongs to the moment of the step; put ExplorerTransform into the environment (TransformedEnv), "
+            "and the replay buffer stores its reward and bonus"
+        )
+
+    def _obs(self, td: TensorDictBase, n: int, batch: int, phi: bool = False) -> Tree:
+        if phi and self.phi_key is not None:
+            return td.get(self.phi_key).reshape(n, -1)  # type: ignore[no-any-return]
+        entries = {_name(k): td.get(k).reshape(n, *td.get(k).shape[batch:]) for k in self.in_keys}
+        return next(iter(entries.values())) if len(entries) == 1 else entries
+
+    def _action(self, td: TensorDictBase, n: int, batch: int) -> Tensor:
+        action: Tensor = td.get(self.action_key)
+        if self._one_hot:
+            return action.long().argmax(-1).reshape(n)
+        action = action.reshape(n, *action.shape[batch:])
+        return action if action.is_floating_point() else action.reshape(n)
+
+
+class ExplorerLoss(LossModule):  # type: ignore[misc]
+    """The loss of an explorer that learns, "loss_explorer", on batches of transitions of any shape.
+
+        loss = ExplorerLoss(explore)
+        optimizer = torch.optim.Adam([*critic.parameters(), *loss.parameters()])
+        (bellman_loss + loss(batch)["loss_explorer"]).backward()
+
+    For CAE+ the gradient also reaches the critic through `embed`.
+    """
+
+    def __init__(self, transform: ExplorerTransform) -> None:
+        super().__init__()
+        if transform.explorer is None:
+            raise UserError("append the ExplorerTransform to its environment first")
+        if transform.phi_key is not None and transform.name == "cae_plus":
+            raise UserError(
+                "the loss of cae_plus needs φ(s) and φ(s') with their gradient: give embed=, not phi_key="
+            )
+        self.explorer = transform.explorer
+        self._transform = (transform,)
+        self.in_keys = [*transform.in_keys, transform.action_key, *(("next", k) for k in transform.in_keys)]
+        self.out_keys = ["loss_explorer"]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """{"loss_explorer": mean loss}."""
+        (transform,) = self._transform
+        n, batch = tensordict.numel(), len(tensordict.batch_size)
+        batch_pairs = pairs(
+            transform._obs(tensordict, n, batch),
+            transform._action(tensordict, n, batch),
+            transform._obs(tensordict.get("next"), n, batch),
+        )
+        return TensorDict({"loss_explorer": self.explorer.loss(batch_pairs)}, [])
+
+
+class SharedGram:
+    """One lifelong memory of several processes, in a file: Σφφᵀ of all, each with its own `Gram` in step with it."""
+
+    def __init__(self, path: str | Path, gram: Any) -> None:
+        self.path, self.gram = Path(path), gram
+        self._shape = (gram.memories, gram.dim, gram.dim)
+        self._known = np.zeros(self._shape)  # how much of the file this memory holds
+
+    def exchange(self) -> None:
+        """File ← file + our increment; A ← A + what the others have added since."""
+        own = self.gram.increment().numpy()
+        self.path.touch()
+        with self.path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
+            data = file.read()
+            total = np.frombuffer(data).reshape(self._shape) if data else np.zeros(self._shape)
+            others = total - self._known
+            file.seek(0)
+            file.write(np.ascontiguousarray(total + own).tobytes())
+        if others.any():
+            self.gram.merge(torch.from_numpy(0.5 * (others + others.transpose(0, 2, 1))))
+        self._known = total + own
+
+
+def _given_with_action(phi: Tensor, action: Tensor) -> Tensor:
+    """φ(s,a) that the policy has computed already."""
+    return phi
+
+
+def _name(key: Key) -> str:
+    return key if isinstance(key, str) else ".".join(key)
+
+
+def _space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
+    shape = tuple(spec.shape[batch:])
+    if spec.dtype == torch.uint8:
+        return gym.spaces.Box(0, 255, shape, np.uint8)
+    return gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
+    if isinstance(spec, OneHot):
+        return gym.spaces.Discrete(int(spec.shape[-1]))
+    if isinstance(spec, Categorical):
+        return gym.spaces.Discrete(int(spec.space.n))
+    if spec.dtype.is_floating_point:
+        return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
+    raise UserError(
+        f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are"
+    )

@@ -1,0 +1,348 @@
+"""The callback inside Stable-Baselines3: the same bonus as ours, in the right place, saved with the model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("stable_baselines3")
+from sb3_contrib import QRDQN, TQC, RecurrentPPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+import critex
+from critex.plugins._common import require_version
+from critex.plugins.sb3 import ExplorerCallback
+
+from .line import Line
+
+SMALL = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0, "device": "cpu"}
+OFF = SMALL | {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
+ON = SMALL | {"n_steps": 32}
+CONTINUOUS = {SAC, TD3, DDPG, TQC}
+
+
+def vector(n: int = 1, **keywords: Any) -> DummyVecEnv:
+    return DummyVecEnv([lambda: Monitor(Line(**keywords))] * n)
+
+
+def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any) -> Any:
+    env = options.pop("env", None) or vector(n, continuous=algorithm in CONTINUOUS)
+    if algorithm is RecurrentPPO:
+        policy = policy.replace("Policy", "LstmPolicy")
+    base = ON if algorithm in (PPO, A2C, RecurrentPPO) else OFF
+    return algorithm(policy, env, **deepcopy(base | options))  # SB3 writes into policy_kwargs
+
+
+class Keep(BaseCallback):
+    """Every bonus that another callback has paid, and what the loop saw."""
+
+    def __init__(self, explorer: ExplorerCallback) -> None:
+        super().__init__()
+        self.explorer, self.bonus = explorer, []
+
+    def _on_step(self) -> bool:
+        self.bonus.append(self.explorer.bonus)
+        return True
+
+
+@pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, DDPG, QRDQN, TQC, PPO, A2C])
+@pytest.mark.parametrize("explorer", ["cae", "cae_plus", "rnd"])
+def test_every_algorithm_takes_the_callback(algorithm: Any, explorer: str) -> None:
+    agent = model(algorithm, n=2)
+    callback = ExplorerCallback(explorer, alpha=0.3)
+    agent.learn(64, callback=callback)
+    assert callback.bonus is not None and np.isfinite(callback.bonus).all() and callback.bonus.max() > 0
+
+
+@pytest.mark.parametrize("explorer", ["e3b", "icm", "ride", "noveld", "counts", "rnd+counts", "none"])
+def test_every_explorer_goes_through_the_same_door(explorer: str) -> None:
+    for agent in (model(DQN), model(PPO)):
+        agent.learn(64, callback=ExplorerCallback(explorer, alpha=0.3))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_bonus_in_the_replay_buffer_is_ours(n: int) -> None:
+    agent = model(SAC, n=n, learning_rate=0.0)
+    critic = agent.critic
+
+    def embed(obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return critic.q_networks[0][:-1](torch.cat([obs, action], dim=1))
+
+    ours = critex.CAE(embed, alpha=0.5, num_envs=n)
+    agent.learn(60, callback=ExplorerCallback("cae", alpha=0.5))
+    buffer = agent.replay_buffer
+    expected = [ours(buffer.observations[t], buffer.actions[t]) for t in range(buffer.pos)]
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_the_bonus_in_the_rollout_is_ours_and_in_the_returns(algorithm: Any) -> None:
+    agent = model(algorithm, n=3, learning_rate=0.0)
+    callback = ExplorerCallback("cae", alpha=0.5)
+    seen: dict[str, Any] = {}
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.locals["rollout_buffer"]
+            names = (
+                "observations",
+                "actions",
+                "rewards",
+                "returns",
+                "advantages",
+                "values",
+                "episode_starts",
+            )
+            seen.update({name: getattr(buffer, name).copy() for name in names})
+            buffer.compute_returns_and_advantage(
+                last_values=self.locals["values"], dones=self.locals["dones"]
+            )
+            np.testing.assert_array_equal(buffer.returns, seen["returns"])
+
+    agent.learn(96, callback=[callback, Look()])
+
+    def embed(obs: torch.Tensor) -> torch.Tensor:
+        return agent.policy.mlp_extractor.forward_critic(obs)
+
+    ours = critex.CAE(embed, alpha=0.5, embedding="state_and_action", num_actions=2, num_envs=3)
+    actions = seen["actions"][..., 0]
+    expected = [ours(obs, action) for obs, action in zip(seen["observations"], actions, strict=True)]
+    np.testing.assert_allclose(seen["rewards"] - 1.0, expected, atol=1e-6)
+    np.testing.assert_allclose(callback.bonus, np.array(expected) / 0.5, atol=1e-6)
+    assert not np.allclose(seen["returns"], 0)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_the_next_state_is_the_true_final_one(truncate: bool) -> None:
+    env = vector(2, continuous=True, truncate=truncate)
+    agent = model(SAC, env=env, learning_rate=0.0)
+    agent.learn(60, callback=ExplorerCallback("counts", alpha=1.0, kind="first_visit"))
+    buffer = agent.replay_buffer
+    # Every s' of the line is new except the true final one seen twice; a reset observation would recur.
+    seen: set[bytes] = set()
+    starts = np.ones(2, bool)
+    for t in range(buffer.pos):
+        for i in range(2):
+            if starts[i]:
+                seen.add(buffer.observations[t, i].tobytes())
+            key = buffer.next_observations[t, i].tobytes()
+            assert buffer.rewards[t, i] == 1.0 + (key not in seen)
+            seen.add(key)
+        starts = buffer.dones[t].astype(bool)
+    assert starts.any() or buffer.dones[: buffer.pos].any()
+
+
+def test_a_rollout_pairs_each_state_with_its_true_successor() -> None:
+    pairs: list[Any] = []
+    agent = model(PPO, n=2)
+    callback = ExplorerCallback("none", alpha=0.0)
+    agent._setup_learn(64, callback)
+    callback.explorer.bonus_rollout = lambda rollout: pairs.append(rollout) or rollout.bonus  # type: ignore
+    agent.learn(64, callback=callback)
+    (rollout,) = pairs
+    assert torch.equal(rollout.next_obs[..., 2], rollout.obs[..., 2])  # the same episode
+    assert torch.equal(rollout.next_obs[..., 1], rollout.obs[..., 1] + 1)  # one step later
+    assert torch.equal(rollout.terminated, rollout.next_obs[..., 1] == 3 + rollout.obs[..., 2] % 3)
+    assert torch.equal(rollout.episode_start, rollout.obs[..., 1] == 0)
+
+
+def test_an_episodic_memory_is_reset_with_each_env() -> None:
+    agent = model(DQN, n=2, learning_rate=0.0)
+    callback = ExplorerCallback("counts", alpha=1.0, scope="episodic", kind="first_visit")
+    agent.learn(60, callback=callback)
+    assert (agent.replay_buffer.rewards[: agent.replay_buffer.pos] == 2.0).all()  # time makes each state new
+
+
+def test_vec_normalize_stores_the_bonus_with_the_original_reward() -> None:
+    env = VecNormalize(vector(2, continuous=True))
+    agent = model(SAC, env=env)
+    callback = ExplorerCallback("cae", alpha=0.5)
+    keep = Keep(callback)
+    agent.learn(60, callback=[callback, keep])
+    buffer = agent.replay_buffer
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+
+    env = VecNormalize(vector(2))
+    agent = model(PPO, env=env)
+    agent.learn(64, callback=callback)
+    assert np.isfinite(agent.rollout_buffer.returns).all()
+
+
+def test_integer_rewards_of_subprocesses_take_a_bonus() -> None:
+    env = SubprocVecEnv([partial(Line, reward=1)] * 2, start_method="fork")
+    try:
+        agent = model(DQN, env=env)
+        callback = ExplorerCallback("cae", alpha=0.5)
+        keep = Keep(callback)
+        agent.learn(40, callback=[callback, keep])
+    finally:
+        env.close()
+    buffer = agent.replay_buffer
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN, SAC])
+@pytest.mark.parametrize(("kind", "policy"), [("image", "CnnPolicy"), ("dict", "MultiInputPolicy")])
+def test_images_and_dicts(algorithm: Any, kind: Any, policy: str) -> None:
+    env = vector(1, continuous=algorithm in CONTINUOUS, kind=kind)
+    agent = model(algorithm, env=env, policy=policy)
+    for explorer in ("cae_plus", "rnd"):
+        callback = ExplorerCallback(explorer, alpha=0.3, fresh=True)
+        agent.learn(32, callback=callback)
+        assert callback.bonus is not None and np.isfinite(callback.bonus).all()
+
+
+def test_recurrent_ppo_where_the_critic_has_a_state_embedding() -> None:
+    agent = model(RecurrentPPO, n=2)
+    with pytest.raises(critex.UserError, match="no layer below its LSTM"):
+        agent.learn(64, callback=ExplorerCallback("cae"))
+    model(RecurrentPPO, n=2).learn(64, callback=ExplorerCallback("e3b"))
+    feedforward = {"enable_critic_lstm": False, "net_arch": [16]}
+    model(RecurrentPPO, n=2, policy_kwargs=feedforward).learn(64, callback=ExplorerCallback("cae_plus"))
+    env = vector(1, kind="image")
+    model(RecurrentPPO, env=env, policy="CnnPolicy").learn(32, callback=ExplorerCallback("cae"))
+
+
+@pytest.mark.parametrize(("algorithm", "explorer"), [(SAC, "cae"), (PPO, "cae_plus"), (DQN, "e3b")])
+def test_save_and_load_keep_the_memory(algorithm: Any, explorer: str, tmp_path: Path) -> None:
+    agent = model(algorithm)
+    callback = ExplorerCallback(explorer, alpha=0.2)
+    agent.learn(64, callback=callback)
+    agent.save(tmp_path / "agent.zip")
+    loaded = algorithm.load(tmp_path / "agent.zip", env=vector(1, continuous=algorithm in CONTINUOUS))
+    assert isinstance(loaded.critex, dict)  # plain values: no class of critex is needed to load a model
+    again = ExplorerCallback(explorer, alpha=0.2)
+    loaded._setup_learn(0, again)
+    old, new = callback.explorer.state_dict(), again.explorer.state_dict()  # type: ignore[union-attr]
+    assert old.keys() == new.keys()
+    for key, value in old.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, new[key]), key
+    with pytest.raises(critex.UserError, match="fresh=True"):
+        loaded.learn(32, callback=ExplorerCallback("counts"))
+    empty = ExplorerCallback("counts", fresh=True)
+    loaded.learn(32, callback=empty)
+    assert loaded.critex.callback is empty
+
+
+def test_a_second_call_of_learn_goes_on_with_the_memory() -> None:
+    agent = model(SAC)
+    first = ExplorerCallback("cae")
+    agent.learn(30, callback=first)
+    before = first.explorer.gram.log_det()  # type: ignore[union-attr]
+    agent.learn(1, callback=ExplorerCallback("cae"), reset_num_timesteps=False)
+    assert agent.critex.callback.explorer.gram.log_det() > before
+
+
+def test_monitor_and_evaluation_stay_extrinsic() -> None:
+    for algorithm in (PPO, SAC):
+        agent = model(algorithm)
+        agent.learn(64, callback=ExplorerCallback("cae", alpha=10.0))
+        returns = [episode["r"] for episode in agent.ep_info_buffer]
+        assert returns and set(returns) <= {3.0, 4.0, 5.0}
+        mean, _ = evaluate_policy(agent, vector(1, continuous=algorithm is SAC), n_eval_episodes=3)
+        assert mean == 4.0
+
+
+def test_the_logger_shows_the_bonus() -> None:
+    for algorithm in (PPO, SAC):
+        agent = model(algorithm)
+        callback = ExplorerCallback("cae_plus")
+        seen: set[str] = set()
+        dump = agent.dump_logs
+        agent.dump_logs = lambda *a, seen=seen, agent=agent, dump=dump: (
+            seen.update(agent.logger.name_to_value),
+            dump(*a),
+        )
+        agent.learn(96, callback=callback)
+        assert {"explore/bonus", "explore/bonus_std", "explore/loss"} <= seen
+
+
+def test_the_loss_of_cae_plus_reaches_the_trunk_and_rnd_learns() -> None:
+    weights = []
+    for loss_coef in (0.0, 1.0):
+        agent = model(DQN, learning_rate=1e-2)
+        agent.learn(60, callback=ExplorerCallback("cae_plus", alpha=0.0, loss_coef=loss_coef))
+        weights.append(agent.q_net.q_net[0].weight.detach().clone())
+    assert not torch.equal(*weights)
+
+    agent = model(PPO, learning_rate=1e-3)
+    callback = ExplorerCallback("rnd", alpha=0.0)
+    agent.learn(32, callback=callback)
+    before = callback.bonus.mean()
+    agent.learn(200, callback=callback)
+    assert callback.bonus.mean() < before
+
+
+def test_alpha_zero_changes_nothing() -> None:
+    for algorithm in (PPO, SAC):
+        weights = []
+        for callback in (None, ExplorerCallback("cae", alpha=0.0)):
+            agent = model(algorithm)
+            agent.learn(64, callback=callback)
+            weights.append(torch.cat([p.flatten() for p in agent.policy.parameters()]))
+        assert torch.equal(*weights)
+
+
+def test_n_step_buffers_teach_pairs_of_one_step() -> None:
+    agent = model(DQN, n_steps=3)
+    callback = ExplorerCallback("cae_plus", alpha=0.1)
+    agent.learn(60, callback=callback)
+    batch = callback._batch()
+    assert batch is not None
+    assert torch.equal(batch.next_obs[:, 1], batch.obs[:, 1] + 1)  # type: ignore[index]
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(critex.UserError, match="did you mean cae"):
+        ExplorerCallback("caee")
+    with pytest.raises(critex.UserError, match="did you mean ridge"):
+        ExplorerCallback("cae", rigde=1.0)
+    with pytest.raises(critex.UserError, match="scaling='welford'"):
+        ExplorerCallback("cae", scaling="batch")
+    with pytest.raises(critex.UserError, match="replay buffer"):
+        ExplorerCallback("cae", rebuild_every=10)
+
+    class Two(Line):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = gym.spaces.MultiDiscrete([2, 2])
+
+    with pytest.raises(critex.UserError, match="Discrete and Box"):
+        model(PPO, env=DummyVecEnv([Two])).learn(32, callback=ExplorerCallback("cae"))
+
+
+def test_hindsight_replay_is_refused() -> None:
+    from stable_baselines3 import HerReplayBuffer
+    from stable_baselines3.common.envs import BitFlippingEnv
+
+    agent = DQN(
+        "MultiInputPolicy", BitFlippingEnv(n_bits=3), replay_buffer_class=HerReplayBuffer, buffer_size=100
+    )
+    with pytest.raises(critex.UserError, match="HerReplayBuffer"):
+        agent.learn(10, callback=ExplorerCallback("cae"))
+
+
+def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_version("stable-baselines3", "2.9", "sb3")
+    with pytest.raises(critex.UserError, match=r"critex\[sb3\]"):
+        require_version("no-such-trainer", "2.9", "sb3")
+    monkeypatch.setattr(metadata, "version", lambda _: "2.8.0")
+    monkeypatch.setattr("critex.plugins._common.version", lambda _: "2.8.0")
+    with pytest.raises(critex.UserError, match=r"supports stable-baselines3 2.9.x, and 2.8.0 is installed"):
+        require_version("stable-baselines3", "2.9", "sb3")

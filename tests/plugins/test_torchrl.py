@@ -1,0 +1,187 @@
+"""The transform inside TorchRL: the same bonus as ours, its spec checks, collectors of one and several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("torchrl")
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import Compose, GymWrapper, RewardSum, SerialEnv, TransformedEnv
+from torchrl.envs.utils import check_env_specs
+
+import critex
+from critex.bonus import Gram
+from critex.plugins.torchrl import ExplorerLoss, ExplorerTransform, SharedGram
+
+from .line import Line
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def base(n: int = 1, **keywords: Any) -> Any:
+    if n == 1:
+        return GymWrapper(Line(**keywords))
+    return SerialEnv(n, lambda: GymWrapper(Line(**keywords)))
+
+
+def explored(
+    explorer: str = "cae", *, n: int = 1, value: Any = None, line: Any = None, **options: Any
+) -> Any:
+    embed = critex.last_hidden(value or net())
+    transform = ExplorerTransform(explorer, embed=embed, **({"alpha": 0.5} | options))
+    return TransformedEnv(base(n, **(line or {})), Compose(RewardSum(), transform))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("explorer", ["cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts"])
+def test_spec_checks(explorer: str, n: int) -> None:
+    check_env_specs(explored(explorer, n=n))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_bonus_is_ours(n: int) -> None:
+    value = net()
+    env = explored(n=n, value=value)
+    data = env.rollout(30, break_when_any_done=False).reshape(n, 30).transpose(0, 1)  # [T, N]
+    ours = critex.CAE(
+        critex.last_hidden(value), alpha=0.5, embedding="state_and_action", num_actions=2, num_envs=n
+    )
+    bonus, reward = data["next", "bonus"].squeeze(-1), data["next", "reward"].squeeze(-1)
+    for t in range(30):
+        paid = ours(data["observation"][t], data["action"][t].long().argmax(-1))
+        torch.testing.assert_close(0.5 * bonus[t], paid.float(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(reward, 1.0 + 0.5 * bonus)
+
+
+def test_continuous_actions_and_a_critic_that_takes_them() -> None:
+    value = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def embed(obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return value[:-1](torch.cat([obs, action], -1))
+
+    transform = ExplorerTransform("cae", 0.5, embed=embed, dim=16, takes_action=True)
+    env = TransformedEnv(base(continuous=True), transform)
+    check_env_specs(env)
+    assert (env.rollout(10)["next", "bonus"] > 0).all()
+
+
+def test_an_episodic_memory_is_reset_by_mask() -> None:
+    env = explored("counts", n=2, alpha=1.0, scope="episodic", kind="first_visit")
+    data = env.rollout(40, break_when_any_done=False)
+    assert (data["next", "bonus"] == 1).all()  # time makes every state of an episode new
+    assert data["next", "done"].any()
+    started = explored("cae", n=2, scope="episodic", zero_first=True).rollout(40, break_when_any_done=False)
+    first = started["observation"][..., 1:2] == 0
+    assert torch.equal(started["next", "bonus"] == 0, first)
+
+
+def test_reward_sum_before_it_stays_extrinsic() -> None:
+    data = explored().rollout(40, break_when_any_done=False)
+    ended = data["next", "done"].squeeze(-1)
+    assert set(data["next", "episode_reward"][ended].flatten().tolist()) <= {3.0, 4.0, 5.0}
+
+
+def test_a_collector_fills_a_replay_buffer() -> None:
+    collector = Collector(explored(n=2), None, frames_per_batch=20, total_frames=40)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=8)
+    for data in collector:
+        buffer.extend(data.reshape(-1))
+    collector.shutdown()
+    sample = buffer.sample()
+    torch.testing.assert_close(sample["next", "reward"], 1.0 + 0.5 * sample["next", "bonus"])
+
+
+def phi_policy() -> TensorDictSequential:
+    torch.manual_seed(0)
+    embed = TensorDictModule(nn.Sequential(nn.Linear(3, 8), nn.Tanh()), ["observation"], ["phi"])
+    act = TensorDictModule(
+        lambda phi: torch.nn.functional.one_hot((phi[..., 0] > 0).long(), 2), ["phi"], ["action"]
+    )
+    return TensorDictSequential(embed, act)
+
+
+class MakeEnv:
+    def __init__(self, shared: Path) -> None:
+        self.shared = shared
+
+    def __call__(self) -> Any:
+        transform = ExplorerTransform("cae", 0.5, phi_key="phi", dim=8, shared=self.shared, sync_every=10)
+        return TransformedEnv(base(), transform)
+
+
+@pytest.mark.slow  # two processes import torch
+def test_collectors_in_several_processes_share_one_memory(tmp_path: Path) -> None:
+    make = MakeEnv(tmp_path / "gram")
+    collector = MultiSyncCollector(
+        [make, make], phi_policy(), frames_per_batch=40, total_frames=80, init_random_frames=0
+    )
+    phi = [data["phi"].reshape(-1, 8).double() for data in collector]
+    actions = 80
+    collector.shutdown()
+    total = np.frombuffer((tmp_path / "gram").read_bytes()).reshape(10, 10)
+    assert sum(len(x) for x in phi) == actions
+    expected = sum(float(x.square().sum()) for x in phi) + actions  # tr Σ[φ; a][φ; a]ᵀ, a one-hot
+    assert np.trace(total) == pytest.approx(expected, rel=1e-5)
+
+
+def test_shared_memories_are_the_memory_of_all_rows(tmp_path: Path) -> None:
+    rows = torch.randn(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    grams = [Gram(5), Gram(5)]
+    pools = [SharedGram(tmp_path / "gram", gram) for gram in grams]
+    for i in range(0, 40, 10):
+        for k, (gram, pool) in enumerate(zip(grams, pools, strict=True)):
+            gram.observe(rows[i + 5 * k : i + 5 * k + 5])
+            pool.exchange()
+    pools[0].exchange()
+    alone = Gram(5)
+    alone.observe(rows)
+    for gram in grams:
+        torch.testing.assert_close(gram.matrix(), alone.matrix())
+
+
+@pytest.mark.parametrize("explorer", ["cae_plus", "e3b", "rnd", "icm"])
+def test_the_loss_module_teaches(explorer: str) -> None:
+    value = net()
+    env = explored(explorer, value=value, n=2)
+    data = env.rollout(40, break_when_any_done=False)
+    loss = ExplorerLoss(env.transform[1])
+    optimizer = torch.optim.Adam([*value.parameters(), *loss.parameters()], lr=1e-2)
+    values = []
+    for _ in range(30):
+        out = loss(data)["loss_explorer"]
+        optimizer.zero_grad()
+        out.backward()
+        optimizer.step()
+        values.append(float(out))
+    assert values[-1] < values[0]
+    assert (value[0].weight.grad is not None) == (explorer == "cae_plus")
+
+
+def test_the_memory_is_in_the_state_dict() -> None:
+    env = explored()
+    env.rollout(20)
+    again = explored()
+    again.load_state_dict(env.state_dict())
+    assert torch.equal(env.transform[1].explorer.gram.matrix(), again.transform[1].explorer.gram.matrix())
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(critex.UserError, match="not both"):
+        ExplorerTransform("cae", embed=critex.last_hidden(net()), phi_key="phi")
+    with pytest.raises(critex.UserError, match="dim="):
+        ExplorerTransform("cae", phi_key="phi")
+    with pytest.raises(critex.UserError, match="embed= or phi_key="):
+        TransformedEnv(base(), ExplorerTransform("cae")).rollout(3)
+    with pytest.raises(critex.UserError, match="lifelong"):
+        TransformedEnv(base(), ExplorerTransform("counts", shared="x")).rollout(3)
