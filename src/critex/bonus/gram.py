@@ -247,6 +247,8 @@ class Gram(nn.Module):
 
     def inverse(self) -> Tensor:
         """A⁻¹, [memories, d, d], symmetric to the bit."""
+        if self._exact:
+            return self._out(self.form.inverse_matrices())
         return torch.stack([self._out(self.form.inverse_matrix(i)) for i in range(self.memories)])
 
     def log_det(self) -> Tensor:
