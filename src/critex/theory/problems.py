@@ -61,7 +61,7 @@ def tabular(name: str, transition: Array, reward: Array, horizon: int, start: in
     return Problem(name, transition, reward, first, horizon, phi)
 
 
-def riverswim(seeds: Sequence[int] = (), size: int = 5, horizon: int = 12) -> Problem:
+def riverswim(seeds: Sequence[int] = (), size: int = 4, horizon: int = 8) -> Problem:
     """RiverSwim: the current pushes left, where a crumb lies; the reward is at the right bank."""
     P, r = np.zeros((size, 2, size)), np.zeros((size, 2))
     for s in range(size):

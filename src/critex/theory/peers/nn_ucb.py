@@ -30,15 +30,11 @@ class NNUCB:
         network = Network(streams, problem.horizon, (self.x.shape[1], self.hidden, 1))
         self.w, self.head = network.weights[0].detach(), network.weights[1].detach().sign() / self.hidden**0.5
         self.w0 = self.w.clone()
-        self.f0 = self.forward(self.w0)
+        self.f0 = ((self.x @ self.w0).relu() @ self.head)[..., 0]  # [S, H, nA]
         self.gram = Gram(
             self.x.shape[1] * self.hidden, ridge=ridge, memories=len(streams) * problem.horizon
         )
         self.counts, self.episodes = Counts(problem, len(streams)), 0
-
-    def forward(self, w: Tensor) -> Tensor:
-        """f(s,a|W) of every pair, [S, H, nA]."""
-        return ((self.x @ w).relu() @ self.head)[..., 0]
 
     def tangent(self) -> Tensor:
         """g = ∇_W f(s,a|W) of every pair, [S, H, nA, p]: x in the columns of the active units, times their head."""
@@ -47,13 +43,14 @@ class NNUCB:
 
     def q(self) -> Array:
         """Fit W_h backwards to the targets of Q_{h+1}, then add the width, [S, H, n, A]."""
-        g, following = self.tangent(), np.zeros(self.shape[::2][:1] + self.shape[2:3])
+        g, following = self.tangent(), np.zeros((self.shape[0], self.problem.states))
         inverse = self.gram.inverse().reshape(*self.shape[:2], g.shape[-1], g.shape[-1])
         width = ((g @ inverse) * g).sum(-1).clamp_min(0.0).sqrt().numpy().reshape(self.shape)
         q = np.empty(self.shape)
         for h in reversed(range(self.problem.horizon)):
             self._fit(h, torch.from_numpy(self.counts.targets(h, following)).flatten(1))
-            mean = (self.forward(self.w) - self.f0)[:, h].numpy().reshape(q[:, h].shape)
+            fitted = ((self.x @ self.w[:, h]).relu() @ self.head[:, h])[..., 0] - self.f0[:, h]
+            mean = fitted.numpy().reshape(q[:, h].shape)
             q[:, h] = np.minimum(mean + self.alpha * width[:, h], self.problem.horizon - h)
             following = q[:, h].max(-1)
         return q
