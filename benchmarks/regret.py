@@ -1,7 +1,7 @@
 """Speed of the regret laboratory, and the tuning of its methods.
 
     python benchmarks/regret.py speed    regret-steps per second beside a plain numpy LSVI-UCB; cost over d, H and K
-    python benchmarks/regret.py tune     α of every method on every problem → tuned.toml, results/regret/tuning.csv
+    python benchmarks/regret.py tune     α of every method → tuned.toml, results/regret/tuning.csv
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ from numpy.typing import NDArray
 from critex.theory import Streams, optimal, regret
 from critex.theory.peers import LSVIUCB
 from critex.theory.problems import Problem, linear_mdp, riverswim
-from critex.theory.suites import ALPHAS, SUITES, run_cell
+from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, run_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "regret"
 TUNED = ROOT / "src" / "critex" / "theory" / "tuned.toml"
-TUNING_SEEDS, TUNING_EPISODES = (101, 102, 103, 104), 600
+TUNING: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
+    "mdps": (MDP_METHODS, ("riverswim", "deepsea")),
+    "bandits": (BANDIT_METHODS, ("linear-bandit", "cosine-bandit")),
+}
+TUNING_SEEDS, TUNING_EPISODES = (101, 102, 103), 300
 
 
 def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.0) -> NDArray[Any]:
@@ -101,23 +105,26 @@ def speed() -> None:
 
 
 def tune() -> None:
-    """The α of the grid with the smallest regret on seeds of its own, the same number of tries for every method."""
+    """The α of the grid with the smallest regret, on seeds of its own; the same number of tries for every method.
+
+    One α for all MDPs and one for all bandits: the sum over the tuning problems of regret / largest of the grid.
+    """
     rows: list[list[object]] = [["problem", "method", "alpha", "regret"]]
-    chosen: dict[str, dict[str, float]] = {}
-    for problem, method in SUITES["all"].cells():
-        if method == "cae-theorem":
-            continue
-        scores = {}
-        for alpha in ALPHAS:
-            lost = run_cell(problem, method, TUNING_SEEDS, TUNING_EPISODES, alpha).regret
-            scores[alpha] = float(lost.sum(1).mean())
-            rows.append([problem, method, alpha, f"{scores[alpha]:.6g}"])
-        chosen.setdefault(problem, {})[method] = min(scores, key=scores.__getitem__)
-        print(problem, method, {a: round(s, 1) for a, s in scores.items()}, flush=True)
+    lines = ["# α of each method; made by benchmarks/regret.py tune."]
+    for kind, (methods, problems) in TUNING.items():
+        lines.append(f"\n[{kind}]")
+        for method in methods:
+            if method == "cae-theorem":
+                continue
+            score = np.zeros(len(ALPHAS))
+            for problem in problems:
+                lost = [run_cell(problem, method, TUNING_SEEDS, TUNING_EPISODES, a).regret for a in ALPHAS]
+                means = np.array([each.sum(1).mean() for each in lost])
+                score += means / means.max()
+                rows += [[problem, method, a, f"{m:.6g}"] for a, m in zip(ALPHAS, means, strict=True)]
+                print(problem, method, means.round(1), flush=True)
+            lines.append(f"{method} = {ALPHAS[int(score.argmin())]}")
     write(RESULTS / "tuning.csv", rows)
-    lines = ["# α of each method on each problem; made by benchmarks/regret.py tune."]
-    for problem, methods in chosen.items():
-        lines += [f"\n[{problem}]", *(f"{method} = {alpha}" for method, alpha in methods.items())]
     TUNED.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -273,6 +273,13 @@ def suite(args: list[str]) -> None:
     command(args, f"{PROG} suite", parse)
 
 
+def regret(args: list[str]) -> None:
+    """The methods of Table 1 where regret is known exactly: critex regret run [NAME] --out DIR | show DIR."""
+    from critex.theory.command import main as command
+
+    command(args, f"{PROG} regret", parse)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "resume": resume,
@@ -281,6 +288,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "suite": suite,
     "table": table,
     "explain": explain,
+    "regret": regret,
     "demo": demo,
     "doctor": doctor,
 }

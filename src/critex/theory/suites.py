@@ -36,8 +36,8 @@ BANDIT_METHODS: dict[str, Callable[..., Any]] = {
     "neural-lin-ucb": NeuralLinUCB,
     "neural-lin-ts": NeuralLinTS,
 }
-ALPHAS = (0.1, 0.3, 1.0, 3.0)
-"""The grid from which every method gets its coefficient on every problem."""
+ALPHAS = (0.1, 0.5, 2.0)
+"""The grid from which every method gets its coefficient."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Suite:
     name: str
     title: str
     problems: tuple[str, ...]
-    episodes: int = 2000
+    episodes: int = 1000
     seeds: tuple[int, ...] = tuple(range(1, 11))
     methods: tuple[str, ...] = ()
     """Empty: all."""
@@ -85,9 +85,9 @@ class Outcome(NamedTuple):
 
 @cache
 def tuned() -> dict[str, dict[str, float]]:
-    """α of every method on every problem, chosen from `ALPHAS` on seeds that no result uses."""
+    """α of every method on `mdps` and on `bandits`, chosen from `ALPHAS` on seeds that no result uses."""
     text = (files("critex.theory") / "tuned.toml").read_text(encoding="utf-8")
-    return {problem: dict(methods) for problem, methods in tomllib.loads(text).items()}
+    return {kind: dict(methods) for kind, methods in tomllib.loads(text).items()}
 
 
 def make_agent(
@@ -97,7 +97,7 @@ def make_agent(
     streams = Streams(seeds, "agent")
     if problem_name in BANDITS:
         bandit = BANDITS[problem_name]
-        return bandit, BANDIT_METHODS[method](bandit, streams, alpha or tuned()[problem_name][method])
+        return bandit, BANDIT_METHODS[method](bandit, streams, alpha or tuned()["bandits"][method])
     problem = PROBLEMS[problem_name](seeds)
     if method == "cae-theorem":
         dim, actions, hidden = problem.inputs().shape[-1], problem.actions, 64
@@ -108,7 +108,7 @@ def make_agent(
             step_size=bound.theorem_step_size(dim, episodes, actions, hidden, CAE.layers),
             hidden=hidden,
         )
-    return problem, MDP_METHODS[method](problem, streams, alpha or tuned()[problem_name][method])
+    return problem, MDP_METHODS[method](problem, streams, alpha or tuned()["mdps"][method])
 
 
 def run_cell(
