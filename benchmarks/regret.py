@@ -1,7 +1,7 @@
 """Speed of the regret laboratory, and the tuning of its methods.
 
-    python benchmarks/regret.py speed    regret-steps per second beside a plain numpy LSVI-UCB; cost over d, H and K
-    python benchmarks/regret.py tune     α of every method → tuned.toml, results/regret/tuning.csv
+python benchmarks/regret.py speed    regret-steps per second beside a plain numpy LSVI-UCB; cost over d, H and K
+python benchmarks/regret.py tune     α of every method → tuned.toml, results/regret/tuning.csv
 """
 
 from __future__ import annotations
@@ -83,13 +83,17 @@ def seconds(work: Callable[[], object], repeats: int = 3) -> float:
 
 def speed() -> None:
     """A regret-step is one step of one seed, with the share of planning and exact evaluation that belongs to it."""
-    rows: list[list[object]] = [["what", "d", "H", "K", "seeds", "steps_per_second", "plain_steps_per_second"]]
+    rows: list[list[object]] = [
+        ["what", "d", "H", "K", "seeds", "steps_per_second", "plain_steps_per_second"]
+    ]
 
     def measure(what: str, problem: Problem, episodes: int, seeds: int = 10, plain: bool = True) -> None:
         steps = episodes * problem.horizon
         fast = steps * seeds / seconds(lambda: ours(problem, episodes, seeds))
         slow = steps / seconds(lambda: plain_lsvi_ucb(problem, episodes, 1), 1) if plain else float("nan")
-        rows.append([what, problem.dim, problem.horizon, episodes, seeds, round(fast), round(slow) if plain else ""])
+        rows.append(
+            [what, problem.dim, problem.horizon, episodes, seeds, round(fast), round(slow) if plain else ""]
+        )
         print(*rows[-1], f"{fast / slow:.1f}×" if plain else "", flush=True)
 
     print(*rows[0])

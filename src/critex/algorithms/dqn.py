@@ -23,6 +23,7 @@ from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Explorer, Setting, make_explorer, reshaped, value_bonus  # CAE
 from critex.networks import Adam, encoder, minimise, mlp
+from critex.networks.langevin import LangevinAdam
 from critex.run import Run, RunConfig
 
 
@@ -39,6 +40,8 @@ class Config(ExplorationConfig, RunConfig):
 
     learning_rate: float = 2.5e-4
     """Step size of Adam."""
+    langevin: float | None = None
+    """Noise of Langevin steps, as in 1e-7: the optimiser of Adam LMCDQN in the place of Adam (none: Adam)."""
     buffer_size: int = 10_000
     """Transitions in the replay buffer."""
     batch_size: int = 128
@@ -110,7 +113,10 @@ class DQN:
             QNetwork(observation_space, self.num_actions, cfg.hidden).to(device) for _ in range(2)
         )
         self.target.load_state_dict(self.q.state_dict())
-        self.optimizer = Adam(self.q.parameters(), lr=cfg.learning_rate)
+        self.optimizer: Adam | LangevinAdam = Adam(self.q.parameters(), lr=cfg.learning_rate)
+        if cfg.langevin is not None:
+            seed = derive_seed(cfg.seed, "langevin")
+            self.optimizer = LangevinAdam(self.q.parameters(), cfg.learning_rate, cfg.langevin, seed=seed)
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "exploration"))
         self.embedding = Embedding.of(self.q.embed, cfg.hidden[-1], action_space, takes_action=False)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, Setting
+from critex.explorers.acb import ACB
+from critex.explorers.bdqn import BDQN
 from critex.explorers.cae import CAE
 from critex.explorers.cae_plus import CAEPlus
 from critex.explorers.combination import CombinationConfig, combination
@@ -30,6 +32,8 @@ EXPLORERS: dict[str, type[Any]] = {
     "ride": RIDE,
     "noveld": NovelD,
     "counts": Counts,
+    "acb": ACB,
+    "bdqn": BDQN,
 }
 
 

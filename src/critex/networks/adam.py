@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from critex.networks.langevin import LangevinAdam
+
 
 class Adam(torch.optim.Adam):
     """torch's fused Adam, same numbers and same state, for parameters that always move together.
@@ -77,7 +79,7 @@ class Adam(torch.optim.Adam):
         self._found = []
 
 
-def minimise(loss: Tensor, optimizer: Adam, longest: float | None = None) -> None:
+def minimise(loss: Tensor, optimizer: Adam | LangevinAdam, longest: float | None = None) -> None:
     """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others.
 
     `longest` is where the length of the gradient is cut, of each group of parameters on its own.

@@ -75,7 +75,9 @@ class CAE:
     def update(self, episode: Episode) -> None:
         """Lines 7 to 14 for an episode of each seed."""
         self.counts.add(episode)
-        following = np.zeros((*self.shape[:2], self.problem.states))  # max_a Q̄_{h+1}, and 0 after the last step
+        following = np.zeros(
+            (*self.shape[:2], self.problem.states)
+        )  # max_a Q̄_{h+1}, and 0 after the last step
         following[:, :-1] = self.gamma * self.Q[:, 1:].max(-1)
         with torch.no_grad():
             self._regress(episode, following)
@@ -103,7 +105,9 @@ class CAE:
     def _refit(self, phi: Tensor, following: Array) -> None:
         visits, targets = (t.flatten(2) for t in self._stored(following))
         self.b = (targets.unsqueeze(-2) @ phi).squeeze(-2)
-        rows = (visits.sqrt().unsqueeze(-1) * phi).flatten(0, 1)  # Σ over visits of φφᵀ = Σ_pairs (√n φ)(√n φ)ᵀ
+        rows = (visits.sqrt().unsqueeze(-1) * phi).flatten(
+            0, 1
+        )  # Σ over visits of φφᵀ = Σ_pairs (√n φ)(√n φ)ᵀ
         for i, each in enumerate(rows):
             self.gram.rebuild(each, i if self.gram.memories > 1 else None)
 

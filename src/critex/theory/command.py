@@ -87,7 +87,10 @@ def run(args: list[str], prog: str, parse: Parse) -> None:
     episodes = suite.scaled(options.budget)
     jobs = [
         RegretJob(
-            f"{problem}/{method}", out / problem / method, (suite.name, problem, method, str(episodes)), episodes
+            f"{problem}/{method}",
+            out / problem / method,
+            (suite.name, problem, method, str(episodes)),
+            episodes,
         )
         for problem, method in suite.cells()
     ]
@@ -95,7 +98,9 @@ def run(args: list[str], prog: str, parse: Parse) -> None:
     for failure in failures:
         print(failure, file=sys.stderr)
     if failures:
-        raise UserError(f"{len(failures)} of {len(jobs)} runs failed twice; the same command tries them again")
+        raise UserError(
+            f"{len(failures)} of {len(jobs)} runs failed twice; the same command tries them again"
+        )
     write_page(out)
 
 
@@ -243,7 +248,9 @@ def write_page(out: Path) -> None:
         sections = []
         for name in dict.fromkeys(result.problem for result in results):
             mine = [result for result in results if result.problem == name]
-            table = Table(*HEADER, title=f"{name}, {mine[0].episodes[-1]:,} episodes, {len(mine[0].regret)} seeds")
+            table = Table(
+                *HEADER, title=f"{name}, {mine[0].episodes[-1]:,} episodes, {len(mine[0].regret)} seeds"
+            )
             for result in mine:
                 table.add_row(*row(result))
             Console().print(table)
@@ -260,7 +267,13 @@ def write_page(out: Path) -> None:
             "terms of the theorem with constants 1, for the α of the method. No bound is claimed for tuned α."
         )
         html = page(
-            "regret.html.j2", {}, suite=suite.name, title=suite.title, note=note, header=HEADER, problems=sections
+            "regret.html.j2",
+            {},
+            suite=suite.name,
+            title=suite.title,
+            note=note,
+            header=HEADER,
+            problems=sections,
         )
         atomic_write(report / "index.html", html.encode())
     print(f"report: {report / 'index.html'}")
@@ -275,7 +288,9 @@ def draw(name: str, results: list[Result], path: Path) -> bytes:
         mean, std = result.regret.mean(0), result.regret.std(0)
         label = f"{result.method} ({result.slope.value:.2f})"
         axes.plot(result.episodes, mean, color=colour, dashes=dash or (None, None), label=label)
-        axes.fill_between(result.episodes, np.maximum(mean - std, 1e-3), mean + std, color=colour, alpha=0.12, lw=0)
+        axes.fill_between(
+            result.episodes, np.maximum(mean - std, 1e-3), mean + std, color=colour, alpha=0.12, lw=0
+        )
     for label, curve in theorem_terms(results).items():
         axes.plot(results[0].episodes, curve, color="black", lw=1, ls=":")
         axes.annotate(label, (results[0].episodes[-1], curve[-1]), fontsize=7, ha="right", va="bottom")

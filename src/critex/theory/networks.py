@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ class Network:
 
     def __init__(self, streams: Streams, copies: int, sizes: tuple[int, ...]) -> None:
         self.weights: list[Tensor] = []
-        for layer, (before, after) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for layer, (before, after) in enumerate(pairwise(sizes)):
             gain = 2.0 if layer < len(sizes) - 2 else 1.0
             weight = np.sqrt(gain / after) * streams.normal(copies, before, after)
             self.weights.append(torch.from_numpy(weight).requires_grad_())

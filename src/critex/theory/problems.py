@@ -137,9 +137,7 @@ def linear_mdp(
         r.append(phi @ (rng.random(dim) * (rng.random(dim) < 0.5)))
         features.append(phi)
     made = tabular("linear", np.array(P), np.array(r), horizon)
-    return Problem(
-        made.name, made.transition, made.reward, made.start, horizon, np.array(features)
-    )
+    return Problem(made.name, made.transition, made.reward, made.start, horizon, np.array(features))
 
 
 PROBLEMS: dict[str, Callable[[Sequence[int]], Problem]] = {

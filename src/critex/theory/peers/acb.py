@@ -24,7 +24,9 @@ class ACB(LSVI):
 
     def prepare(self) -> None:
         noise = np.matmul(self.memory.inverse, self.sums)  # u, [S, H, d, J]
-        self.bonus = self.alpha * np.stack([self._largest(noise[:, h]) for h in range(self.problem.horizon)], 1)
+        self.bonus = self.alpha * np.stack(
+            [self._largest(noise[:, h]) for h in range(self.problem.horizon)], 1
+        )
 
     def _largest(self, noise: Array) -> Array:
         members = [np.abs(self.memory.linear(noise[:, :, j])) for j in range(self.ensemble)]

@@ -31,9 +31,7 @@ class NNUCB:
         self.w, self.head = network.weights[0].detach(), network.weights[1].detach().sign() / self.hidden**0.5
         self.w0 = self.w.clone()
         self.f0 = ((self.x @ self.w0).relu() @ self.head)[..., 0]  # [S, H, nA]
-        self.gram = Gram(
-            self.x.shape[1] * self.hidden, ridge=ridge, memories=len(streams) * problem.horizon
-        )
+        self.gram = Gram(self.x.shape[1] * self.hidden, ridge=ridge, memories=len(streams) * problem.horizon)
         self.counts, self.episodes = Counts(problem, len(streams)), 0
 
     def tangent(self) -> Tensor:

@@ -18,7 +18,9 @@ class OPTRLSVI(LSVI):
 
     def prepare(self) -> None:
         self.width = self.memory.width()
-        self.noise = self.alpha * self.memory.draws(self.streams.normal(self.problem.horizon, self.memory.dim, 1))
+        self.noise = self.alpha * self.memory.draws(
+            self.streams.normal(self.problem.horizon, self.memory.dim, 1)
+        )
 
     def value(self, h: int, w: Array) -> Array:
         known = np.clip((self.upper - self.width[:, h]) / (self.upper - self.lower), 0.0, 1.0)
