@@ -32,16 +32,16 @@ class Problem:
 
     @property
     def states(self) -> int:
-        return self.reward.shape[1]
+        return int(self.reward.shape[1])
 
     @property
     def actions(self) -> int:
-        return self.reward.shape[2]
+        return int(self.reward.shape[2])
 
     @property
     def dim(self) -> int:
         """d, the length of φ."""
-        return self.phi.shape[-1]
+        return int(self.phi.shape[-1])
 
     def inputs(self) -> Array:
         """(s; a; s; a) as one-hot codes of length 1, the network inputs of Assumption 1: [n, A, 2(n + A)]."""
