@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from critex.errors import UserError, unknown
-from critex.explorers.base import Explorer, Setting
 from critex.explorers.acb import ACB
+from critex.explorers.base import Explorer, Setting
 from critex.explorers.bdqn import BDQN
 from critex.explorers.cae import CAE
 from critex.explorers.cae_plus import CAEPlus
