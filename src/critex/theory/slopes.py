@@ -28,7 +28,7 @@ def slope(episodes: NDArray[Any], regret: Array, resamples: int = 2000, seed: in
     """Least-squares slope of log R̄_K against log K over the last decade of episodes.
 
     R̄ is the mean over seeds of the cumulative regret [S, G] at the episodes [G]. The interval is the percentile
-    bootstrap over seeds. A regret that has stopped to grow has slope 0, a linear one slope 1. NaN where R̄ ≤ 0.
+    bootstrap over seeds. A regret that no longer grows has slope 0, a linear one slope 1. NaN where R̄ ≤ 0.
     """
     late = episodes >= episodes[-1] / 10
     x = np.log(episodes[late]) - np.log(episodes[late]).mean()
