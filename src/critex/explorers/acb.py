@@ -68,7 +68,8 @@ class ACB(Scaled):
             features = self.embedding(batch.obs, batch.action, batch.next_obs, state=phi)
         predicted = self.heads(features.detach())
         noise = torch.randn(predicted.shape, generator=self._generator).to(predicted)
-        return (predicted - noise).square().mean()
+        out: Tensor = (predicted - noise).square().mean()
+        return out
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"generator": self._generator.get_state()}

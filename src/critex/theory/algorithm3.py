@@ -136,4 +136,5 @@ class CAE:
     def draw(self) -> Tensor:
         """Δθ ~ N(0, A⁻¹), [S, H, D]."""
         noise = torch.from_numpy(self.streams.normal(self.shape[1], self.dim, 1))
-        return (torch.linalg.cholesky(self.inverse()) @ noise).squeeze(-1)
+        out: Tensor = (torch.linalg.cholesky(self.inverse()) @ noise).squeeze(-1)
+        return out

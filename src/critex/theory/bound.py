@@ -21,7 +21,7 @@ def theorem_step_size(
 ) -> float:
     """The largest η that the theorem allows with C₁ = 1: 1 / (ι D² M^{11/2} L⁶ log(M|A|/σ))."""
     log = math.log(episodes * actions / sigma)
-    return 1.0 / (width * dim**2 * float(episodes) ** 5.5 * layers**6 * log)
+    return float(1.0 / (width * dim**2 * float(episodes) ** 5.5 * layers**6 * log))
 
 
 def potential_bound(dim: int, episodes: ArrayLike, ridge: float = 1.0) -> Array:

@@ -77,13 +77,15 @@ class Regression:
 
     def linear(self, w: Array) -> Array:
         """φ(s,a)ᵀw for w [S, d]: [S, n, A]."""
-        return np.matmul(self._flat[:, 0], w[:, :, None])[:, :, 0].reshape(self.seeds, *self._pairs)
+        return np.asarray(
+            np.matmul(self._flat[:, 0], w[:, :, None])[:, :, 0].reshape(self.seeds, *self._pairs)
+        )
 
     def width(self) -> Array:
         """√(φᵀA_h⁻¹φ) of every pair, [S, H, n, A]."""
         square = (np.matmul(self._flat, self.inverse) * self._flat).sum(-1)
-        return np.sqrt(np.maximum(square, 0.0)).reshape(self.seeds, self.horizon, *self._pairs)
+        return np.asarray(np.sqrt(np.maximum(square, 0.0)).reshape(self.seeds, self.horizon, *self._pairs))
 
     def draws(self, noise: Array) -> Array:
         """ξ ~ N(0, A_h⁻¹) from standard normal noise [S, H, d, J], in the same shape."""
-        return np.matmul(np.linalg.cholesky(self.inverse), noise)
+        return np.asarray(np.matmul(np.linalg.cholesky(self.inverse), noise))

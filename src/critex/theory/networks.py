@@ -41,4 +41,5 @@ class Network:
 
 def in_unit_ball(phi: Tensor) -> Tensor:
     """φ / max(1, ‖φ‖), [..., d]: the theorem wants ‖φ‖ ≤ 1."""
-    return phi / phi.norm(dim=-1, keepdim=True).clamp_min(1.0)
+    out: Tensor = phi / phi.norm(dim=-1, keepdim=True).clamp_min(1.0)
+    return out

@@ -23,4 +23,4 @@ class LSVIPHE(LSVI):
 
     def value(self, h: int, w: Array) -> Array:
         members = [self.memory.linear(w + self.noise[:, h, :, j]) for j in range(self.ensemble)]
-        return np.clip(np.max(members, axis=0), 0.0, self.problem.horizon - h)
+        return np.asarray(np.clip(np.max(members, axis=0), 0.0, self.problem.horizon - h))

@@ -37,7 +37,8 @@ class NNUCB:
     def tangent(self) -> Tensor:
         """g = ∇_W f(s,a|W) of every pair, [S, H, nA, p]: x in the columns of the active units, times their head."""
         active = (self.x @ self.w > 0) * self.head[..., 0].unsqueeze(-2)  # [S, H, nA, hidden]
-        return (self.x.unsqueeze(-1) * active.unsqueeze(-2)).flatten(-2)
+        out: Tensor = (self.x.unsqueeze(-1) * active.unsqueeze(-2)).flatten(-2)
+        return out
 
     def q(self) -> Array:
         """Fit W_h backwards to the targets of Q_{h+1}, then add the width, [S, H, n, A]."""
