@@ -26,6 +26,7 @@ from critex.errors import UserError, require_at_least
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer, value_bonus  # CAE
 from critex.networks import Adam, NetworkConfig, encoder, minimise, mlp
+from critex.networks.langevin import LangevinAdam
 from critex.run import Run, RunConfig
 
 
@@ -42,6 +43,8 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
 
     learning_rate: float = 2.5e-4
     """Step size of Adam."""
+    langevin: float | None = None
+    """Noise of Langevin steps, as in 1e-7: the optimiser of Adam LMCDQN in the place of Adam (none: Adam)."""
     buffer_size: int = 10_000
     """Transitions in the replay buffer."""
     batch_size: int = 128
@@ -125,7 +128,10 @@ class DQN:
         make_critic: Any = critic or partial(QNetwork, cfg, observation_space, self.num_actions)
         self.q, self.target = (make_critic().to(device) for _ in range(2))
         self.target.load_state_dict(self.q.state_dict())
-        self.optimizer = Adam(self.q.parameters(), lr=cfg.learning_rate)
+        self.optimizer: Adam | LangevinAdam = Adam(self.q.parameters(), lr=cfg.learning_rate)
+        if cfg.langevin is not None:
+            seed = derive_seed(cfg.seed, "langevin")
+            self.optimizer = LangevinAdam(self.q.parameters(), cfg.learning_rate, cfg.langevin, seed=seed)
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "exploration"))
         width = embedding_width(self.q, observation_space, action_space, takes_action=False)
         self.embedding = Embedding.of(self.q.embed, width, action_space, takes_action=False)

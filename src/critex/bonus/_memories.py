@@ -213,6 +213,13 @@ class Memories(Arrays):
             inverse, v = np.asfortranarray(np.eye(self.dim) / self.ridge), self._whitened(i)
         return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse.T)
 
+    def inverse_matrices(self) -> Array:
+        """A⁻¹ of every memory, [M, d, d]; at once where all are primal and no update is late."""
+        if all(self._primal) and self._recent.shape[1] == 1:
+            lower = np.tril(self._inverse)
+            return lower + np.tril(lower, -1).swapaxes(1, 2)
+        return np.stack([self.inverse_matrix(i) for i in range(self.memories)])
+
     def sample(self, i: int, generator: torch.Generator | None) -> Array:
         """Δθ ~ N(0, A⁻¹), as A⁻¹(A₀^½ z + Φᵀz′) with A = A₀ + ΦᵀΦ: its covariance is A⁻¹(A₀ + ΦᵀΦ)A⁻¹."""
         phi = self._seen(i)

@@ -279,6 +279,8 @@ class Gram(nn.Module):
     @locked
     def inverse(self) -> Tensor:
         """A⁻¹, [memories, d, d], symmetric to the bit."""
+        if self._exact:
+            return self._out(self.form.inverse_matrices())
         return torch.stack([self._out(self.form.inverse_matrix(i)) for i in range(self.memories)])
 
     @locked

@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "acb": ("ACB", "ACBConfig"),
+    "bdqn": ("BDQN", "BDQNConfig"),
     "cae": ("CAEExplorer",),
     "cae_plus": ("CAEPlusConfig", "CAEPlusExplorer"),
     "combination": ("Combination", "CombinationConfig"),

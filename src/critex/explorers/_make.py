@@ -23,6 +23,8 @@ EXPLORERS = Registry(
         "ride": "critex.explorers.ride:RIDE",
         "noveld": "critex.explorers.noveld:NovelD",
         "counts": "critex.explorers.counts:Counts",
+        "acb": "critex.explorers.acb:ACB",
+        "bdqn": "critex.explorers.bdqn:BDQN",
     },
 )
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from critex.networks.langevin import LangevinAdam
+
 BATCHED = all(
     hasattr(torch, name) for name in ("_fused_adam_", "_foreach_norm", "_foreach_mul", "_foreach_lerp_")
 )
@@ -103,7 +105,7 @@ class Adam(torch.optim.Adam):
         self._groups = []
 
 
-def minimise(loss: Tensor, optimizer: Adam, max_grad_norm: float | None = None) -> None:
+def minimise(loss: Tensor, optimizer: Adam | LangevinAdam, max_grad_norm: float | None = None) -> None:
     """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others.
 
     Frozen parameters, and those that the loss does not depend on, stay as they are. `max_grad_norm` clips the gradient

@@ -1,0 +1,79 @@
+"""ACB (Ash et al., 2022): many linear predictors of pure noise agree only where they have seen much.
+
+β = max_j |w_jᵀφ|, each w_j trained on the critic's φ towards fresh targets ~ N(0, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from critex.data import Transition
+from critex.data.tree import Tree
+from critex.errors import UserError, require_at_least
+from critex.explorers.base import Setting
+from critex.explorers.scaling import ScaledExplorer, ScalingConfig
+
+
+@dataclass(frozen=True)
+class ACBConfig(ScalingConfig):
+    """Options of ACB."""
+
+    scaling: Literal["welford", "batch", "none"] = "welford"
+    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
+    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    ensemble: int = 128
+    """How many predictors of noise."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, ensemble=1)
+
+
+class ACB(ScaledExplorer):
+    """The largest of the predictions; the loss is the mean squared error against fresh noise, φ held."""
+
+    Config = ACBConfig
+
+    def __init__(self, config: ACBConfig, setting: Setting) -> None:
+        super().__init__(config)
+        if setting.embedding.form == "next_state":
+            raise UserError("acb needs features of (s, a); use another embedding")
+        self.embedding = replace(setting.embedding)
+        self.compares_actions = not self.embedding.takes_action
+        self.heads = nn.Linear(self.embedding.dim(), config.ensemble, bias=False).to(self.embedding.device)
+        nn.init.normal_(self.heads.weight)  # a prior of N(0, I), as the regression has it with ridge 1
+        self._generator = torch.Generator().manual_seed(setting.own_seed())
+
+    def _largest(self, phi: Tensor) -> Tensor:
+        largest: Tensor = self.heads(phi).abs().amax(-1)
+        return largest
+
+    def raw(self, steps: Transition) -> Tensor:
+        return self._largest(self.embedding(steps.obs, steps.action, steps.next_obs))
+
+    @torch.no_grad()
+    def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
+        return self._scale_only(self._largest(self.embedding(obs, action, next_obs)))
+
+    @torch.no_grad()
+    def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
+        return self._scale_only(self._largest(self.embedding.each_action(obs)))
+
+    def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            features = self.embedding(batch.obs, batch.action, batch.next_obs, state=phi)
+        predicted = self.heads(features.detach())
+        noise = torch.randn(predicted.shape, generator=self._generator).to(predicted)
+        out: Tensor = (predicted - noise).square().mean()
+        return out
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {"generator": self._generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
+        self._generator.set_state(state["generator"])

@@ -1,0 +1,54 @@
+"""BDQN (Azizzadenesheli et al., 2018): Thompson sampling of each action's last layer.
+
+A_a = λI + Σφφᵀ over the visits of action a,    Δw_a ~ N(0, A_a⁻¹) held for many steps,    β(s,a) = Δw_aᵀφ(s)
+
+With bonus_in=value and α = σ_ε the agent acts by (w_a + αΔw_a)ᵀφ(s). The means w_a are the critic's own last layer,
+trained by gradient, where BDQN solves its regression in closed form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from critex.data import Transition
+from critex.errors import require_at_least
+from critex.explorers.base import Setting
+from critex.explorers.elliptical import Elliptical, EllipticalConfig
+
+
+@dataclass(frozen=True)
+class BDQNConfig(EllipticalConfig):
+    """Options of BDQN: those of CAE with one posterior for each action."""
+
+    scaling: Literal["welford", "batch", "none"] = "none"
+    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
+    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    strategy: str = "thompson"
+    """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
+    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "block"
+    """φ(s) in the block of action a: a posterior for each action."""
+    sample_every: int = 1000
+    """Environment steps between two draws of the weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, sample_every=1)
+
+
+class BDQN(Elliptical):
+    """The elliptical bonus by Thompson sampling, its draw held for `sample_every` steps."""
+
+    Config = BDQNConfig
+
+    def __init__(self, config: BDQNConfig, setting: Setting) -> None:
+        super().__init__(config, setting)
+        self._period = config.sample_every
+
+    def _pay(self, quadratic: Tensor, step: Transition) -> tuple[Tensor, Tensor]:
+        held, before = self._delta, self._steps
+        paid = super()._pay(quadratic, step)
+        self._delta = held if before // self._period == self._steps // self._period else None
+        return paid

@@ -1,0 +1,51 @@
+"""A learned φ(x|W) under ridge regression: deep representation, shallow exploration."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from critex.theory.bandits.linear import Linear
+from critex.theory.bandits.problems import Bandit
+from critex.theory.networks import Network, in_unit_ball
+from critex.theory.planning import Streams
+from critex.theory.problems import Array
+
+
+class NeuralLinear(Linear):
+    """Every `period` rounds W takes `steps` gradient steps on the mean of |θᵀφ(x|W) − r|² over all rounds, θ held."""
+
+    width, hidden, period, steps, rate = 16, 64, 50, 20, 0.5
+
+    def __init__(self, bandit: Bandit, streams: Streams, alpha: float, ridge: float = 1.0) -> None:
+        super().__init__(bandit, streams, alpha, ridge)
+        self.network = Network(streams, 1, (2 * bandit.dim, self.hidden, self.width))
+        self.contexts: list[Array] = []
+        self.rewards: list[Array] = []
+
+    def feature_dim(self) -> int:
+        return self.width
+
+    def phi(self, x: Array) -> Array:
+        with torch.no_grad():
+            return self._embed(x).numpy()
+
+    def _embed(self, x: Array) -> torch.Tensor:
+        """φ of (x; x)/√2, as Assumption 1 wants it: [S, rows, d] → [S, rows, width], ‖φ‖ ≤ 1."""
+        doubled = torch.from_numpy(np.concatenate([x, x], -1) / 2**0.5)
+        return in_unit_ball(self.network(doubled[:, None]))[:, 0]
+
+    def update(self, x: Array, reward: Array) -> None:
+        super().update(x, reward)
+        self.contexts.append(x)
+        self.rewards.append(reward)
+        if len(self.rewards) % self.period == 0:
+            self.train(np.stack(self.contexts, 1), np.stack(self.rewards, 1))
+
+    def train(self, x: Array, reward: Array) -> None:
+        """Gradient steps on all rounds, [S, t, d] and [S, t]."""
+        theta = self.gram.inverse() @ torch.from_numpy(self.b).unsqueeze(-1)
+        y = torch.from_numpy(reward)
+        for _ in range(self.steps):
+            error = (self._embed(x) @ theta).squeeze(-1) - y
+            self.network.descend((error**2).mean(-1).sum(), self.rate)

@@ -1,0 +1,28 @@
+"""OPT-RLSVI (Zanette et al., 2020): one perturbed regression, and an optimistic default where little is known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from critex.theory.peers.lsvi import LSVI
+from critex.theory.problems import Array
+
+
+class OPTRLSVI(LSVI):
+    """Q_h = φᵀ(w_h + αξ), ξ ~ N(0, A_h⁻¹), where the width √(φᵀA_h⁻¹φ) is below `lower`.
+
+    Above `upper` Q_h is the most that can be had, H − h + 1; between the two it goes linearly from one to the other.
+    """
+
+    lower, upper = 0.5, 0.9
+
+    def prepare(self) -> None:
+        self.width = self.memory.width()
+        self.noise = self.alpha * self.memory.draws(
+            self.streams.normal(self.problem.horizon, self.memory.dim, 1)
+        )
+
+    def value(self, h: int, w: Array) -> Array:
+        known = np.clip((self.upper - self.width[:, h]) / (self.upper - self.lower), 0.0, 1.0)
+        sampled = self.memory.linear(w + self.noise[:, h, :, 0])
+        return known * sampled + (1 - known) * (self.problem.horizon - h)

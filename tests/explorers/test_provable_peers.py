@@ -1,0 +1,65 @@
+"""ACB and BDQN as explorers."""
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from critex.data import Transition
+from critex.embedding import Embedding
+from critex.explorers import Setting
+from critex.explorers.acb import ACB, ACBConfig
+from critex.explorers.bdqn import BDQN, BDQNConfig
+
+ACTIONS = 2
+
+
+def one_hot_setting(dim=3):
+    embedding = Embedding.of(nn.Identity().forward, dim, gym.spaces.Discrete(ACTIONS), takes_action=False)
+    return Setting(embedding, gym.spaces.Box(0, 1, (dim,), np.float32), 1, seed=3)
+
+
+def transition(state, action, dim=3):
+    no = torch.zeros(1, dtype=torch.bool)
+    obs = torch.eye(dim)[[state]]
+    return Transition(
+        obs=obs, action=torch.tensor([action]), reward=torch.zeros(1), next_obs=obs, terminated=no, truncated=no,
+        episode_start=no,
+    )  # fmt: skip
+
+
+def test_acb_pays_less_for_what_it_has_been_trained_on():
+    torch.manual_seed(0)
+    acb = ACB(ACBConfig(scaling="none", ensemble=256), one_hot_setting())
+    optimizer = torch.optim.Adam(acb.learned(), lr=0.02)
+    seen, new = transition(0, 0), transition(1, 1)
+    for _ in range(600):
+        optimizer.zero_grad()
+        acb.loss(seen).backward()
+        optimizer.step()
+    known = acb.measure(seen.obs, seen.action)[0]
+    assert known < 0.6 * acb.measure(new.obs, new.action)[0]
+    assert acb.measure_actions(seen.obs)[0].argmin() == 0
+
+
+def test_bdqn_draws_have_the_variance_of_each_actions_posterior():
+    bdqn = BDQN(BDQNConfig(sample_every=1), one_hot_setting())
+    for _ in range(3):
+        bdqn.bonus(transition(0, 0))
+    state, draws = torch.eye(3)[[0]], []
+    for _ in range(2000):
+        bdqn._delta = None
+        draws.append(bdqn.measure_actions(state)[0][0])
+    variance = torch.stack(draws).var(0)
+    torch.testing.assert_close(variance, torch.tensor([0.25, 1.0], dtype=torch.float64), rtol=0.15, atol=0)
+
+
+def test_bdqn_holds_its_draw():
+    bdqn = BDQN(BDQNConfig(sample_every=5), one_hot_setting())
+    state, seen = torch.eye(3)[[1]], []
+    for _ in range(10):
+        seen.append(bdqn.measure_actions(state)[0][0, 1].item())
+        bdqn.bonus(transition(0, 0))
+    assert len(set(seen[:5])) == 1
+    assert len(set(seen[5:])) == 1
+    assert seen[0] != seen[5]

@@ -1,0 +1,258 @@
+"""Algorithm 3, the peers and the bandits."""
+
+import numpy as np
+import pytest
+import torch
+
+from critex.theory import CAE, Episode, Streams, bound, regret
+from critex.theory.bandits import BANDITS, LinTS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
+from critex.theory.memory import Counts, Regression
+from critex.theory.peers import ACB, BDQN, LMCDQN, LSVIPHE, LSVIUCB, NNUCB, OPTRLSVI
+from critex.theory.peers.bdqn import per_action
+from critex.theory.problems import linear_mdp, random_tabular, tabular
+
+SEEDS = (1, 2, 3, 4)
+EASY = {
+    "lsvi-ucb": (LSVIUCB, 2.0),
+    "lsvi-phe": (LSVIPHE, 1.0),
+    "opt-rlsvi": (OPTRLSVI, 0.3),
+    "bdqn": (BDQN, 0.3),
+    "acb": (ACB, 1.0),
+    "lmcdqn": (LMCDQN, 1.0),
+    "nn-ucb": (NNUCB, 3.0),
+    "cae-ucb": (CAE, 5.0),
+    "cae-thompson": (lambda *a: CAE(*a, strategy="thompson"), 0.5),
+    "cae-refit": (lambda *a: CAE(*a, refit=True), 5.0),
+}
+
+
+def two_states(horizon=2):
+    """Action 1 leads from state 0 to state 1, which pays 1 for every step; all else pays 0."""
+    P = np.zeros((1, 2, 2, 2))
+    P[0, 0, 0, 0] = P[0, 0, 1, 1] = P[0, 1, :, 1] = 1.0
+    return tabular("two", P, np.array([[[0.0, 0.0], [1.0, 1.0]]]), horizon)
+
+
+def random_episode(problem, seeds, rng):
+    states = rng.integers(problem.states, size=(seeds, problem.horizon + 1))
+    actions = rng.integers(problem.actions, size=(seeds, problem.horizon))
+    return Episode(states, actions, rng.random(actions.shape))
+
+
+@pytest.mark.parametrize("name", EASY)
+def test_every_method_is_sublinear_on_the_easy_problem(name):
+    method, alpha = EASY[name]
+    problem = two_states(3)
+    lost = regret(problem, method(problem, Streams(SEEDS, "agent"), alpha), 200, SEEDS)
+    total = lost.cumsum(1).mean(0)
+    assert total[-1] < 0.6 * 200 * lost.max(), "as bad as never learning"
+    assert total[-1] - total[99] < 0.5 * total[99] + 1e-9, "as much regret in the second half as in the first"
+
+
+def test_regression_is_ridge_regression_on_all_episodes():
+    problem, rng = linear_mdp((1, 2)), np.random.default_rng(0)
+    memory, episodes = Regression(problem, 2, ridge=0.7), []
+    for _ in range(30):
+        episodes.append(random_episode(problem, 2, rng))
+        memory.add(episodes[-1])
+    value, h, s = rng.random((2, problem.states)), 3, 1
+    phi = np.array([problem.phi[s, e.states[s, h], e.actions[s, h]] for e in episodes])
+    y = np.array([e.rewards[s, h] + value[s, e.states[s, h + 1]] for e in episodes])
+    A = 0.7 * np.eye(problem.dim) + phi.T @ phi
+    np.testing.assert_allclose(memory.weights(h, value)[s], np.linalg.solve(A, phi.T @ y), rtol=1e-8)
+    every = problem.phi[s]
+    width = np.sqrt(np.einsum("nad,de,nae->na", every, np.linalg.inv(A), every))
+    np.testing.assert_allclose(memory.width()[s, h], width, rtol=1e-8)
+
+
+def test_counts_are_all_that_a_loss_needs():
+    problem, rng = random_tabular((1, 2)), np.random.default_rng(0)
+    counts, episodes = Counts(problem, 2), [random_episode(random_tabular((1, 2)), 2, rng) for _ in range(20)]
+    for episode in episodes:
+        counts.add(episode)
+    value, f, h = rng.random((2, problem.states)), rng.random((2, problem.states, problem.actions)), 2
+    target = counts.targets(h, value)
+    for s in range(2):
+        gradient = np.zeros_like(f[s])
+        for e in episodes:
+            pair = e.states[s, h], e.actions[s, h]
+            gradient[pair] += 2 * (f[s][pair] - e.rewards[s, h] - value[s, e.states[s, h + 1]])
+        np.testing.assert_allclose(2 * (counts.visits[s, h] * f[s] - target[s]), gradient)
+
+
+def test_lsvi_ucb_closed_form_on_two_states():
+    problem = two_states()
+    agent = LSVIUCB(problem, Streams((1,), "agent"), alpha=0.5)
+    np.testing.assert_allclose(agent.q(), 0.5)  # nothing seen: α√(1/λ)
+    agent.update(Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]])))
+    q = agent.q()[0]
+    # (1, action 0) at h = 2: one reward 1 shrunk by the ridge to 1/2, and the width is √(1/2).
+    last = 0.5 + 0.5 * np.sqrt(0.5)
+    np.testing.assert_allclose(q[1], [[0.5, 0.5], [last, 0.5]])
+    np.testing.assert_allclose(q[0, 0], [0.5, last / 2 + 0.5 * np.sqrt(0.5)])
+
+
+def test_algorithm_3_to_the_letter():
+    """One seed against the pseudo-code, written with lists and one step at a time."""
+    problem, streams = two_states(3), Streams((7,), "agent")
+    agent = CAE(problem, streams, alpha=0.3, step_size=0.01, hidden=8)
+    W = [[w[0, h].detach().clone().requires_grad_() for w in agent.network.weights] for h in range(3)]
+    theta = [agent.theta[0, h].clone() for h in range(3)]
+    A = [torch.eye(agent.dim, dtype=torch.float64) for _ in range(3)]
+    b = [torch.zeros(agent.dim, dtype=torch.float64) for _ in range(3)]
+    x = agent.x.reshape(2, 2, -1)
+
+    def phi(h, s, a):
+        out = (x[s, a] @ W[h][0]).relu() @ W[h][1]
+        return out / out.norm().clamp_min(1.0)
+
+    def table(h, bonus):
+        out = torch.zeros(2, 2, dtype=torch.float64)
+        for s, a in np.ndindex(2, 2):
+            f = phi(h, s, a)
+            out[s, a] = theta[h] @ f + bonus * 0.3 * (f @ A[h].inverse() @ f).sqrt()
+        return out.detach()
+
+    Q = [table(h, 0.0) for h in range(3)]
+    stored, rng = [], np.random.default_rng(0)
+    for _ in range(6):
+        np.testing.assert_allclose(agent.q()[0], torch.stack(Q), atol=1e-10)
+        episode = random_episode(problem, 1, rng)
+        stored.append(episode)
+        agent.update(episode)
+        target_q, Q = [*Q, torch.zeros(2, 2, dtype=torch.float64)], []
+        for h in range(3):
+            s, a = episode.states[0, h], episode.actions[0, h]
+            f = phi(h, s, a).detach()
+            q = episode.rewards[0, h] + target_q[h + 1][episode.states[0, h + 1]].max()
+            A[h] += torch.outer(f, f)
+            b[h] += q * f
+            theta[h] = A[h].inverse() @ b[h]
+            loss = sum(
+                (
+                    theta[h] @ phi(h, e.states[0, h], e.actions[0, h])
+                    - e.rewards[0, h]
+                    - target_q[h + 1][e.states[0, h + 1]].max()
+                )
+                ** 2
+                for e in stored
+            )
+            gradients = torch.autograd.grad(loss, W[h])
+            W[h] = [(w - 0.01 * g).detach().requires_grad_() for w, g in zip(W[h], gradients, strict=True)]
+            Q.append(table(h, 1.0))
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_features_stay_in_the_unit_ball_and_the_potential_below_its_bound(refit):
+    problem = random_tabular((1, 2))
+    agent = CAE(problem, Streams((1, 2), "agent"), alpha=1.0, step_size=1e-3, refit=refit)
+    regret(problem, agent, 60, (1, 2))
+    assert agent.phi().norm(dim=-1).max() <= 1 + 1e-12
+    assert agent.potential.max() > 0
+    if not refit:  # the potential is a sum over the A of its day
+        assert (agent.potential <= bound.potential_bound(agent.dim, 60)).all()
+
+
+@pytest.mark.parametrize("method", [LSVIUCB, LSVIPHE, OPTRLSVI, BDQN, ACB])
+def test_elliptical_potential_bound_is_held_along_runs(method):
+    problem = linear_mdp((1, 2))
+    agent = method(problem, Streams((1, 2), "agent"), 0.5)
+    for m in range(1, 6):
+        regret(problem, agent, 10, (1, 2))
+        assert (agent.memory.potential <= bound.potential_bound(agent.memory.dim, 10 * m)).all()
+
+
+def test_antisymmetric_last_layer_never_moves():
+    """With φ(·|W¹) = 0 for all pairs the closed form gives θ = 0, hence no gradient and no bonus, for good."""
+    problem = two_states()
+    agent = CAE(problem, Streams((1,), "agent"), alpha=1.0, step_size=0.1)
+    first, last = agent.network.weights
+    with torch.no_grad():
+        first[..., 32:] = first[..., :32]
+        last[..., 32:, :] = -last[..., :32, :]
+    agent.Q = np.zeros(agent.shape)
+    agent.update(random_episode(problem, 1, np.random.default_rng(0)))
+    np.testing.assert_allclose(agent.Q, 0.0, atol=1e-12)
+    assert torch.equal(agent.network.weights[0], first)
+
+
+def test_thompson_draws_have_the_moments_of_the_posterior():
+    problem = two_states()
+    agent = CAE(problem, Streams(range(1000), "agent"), alpha=1.0, strategy="thompson", hidden=4)
+    # All seeds share one history and one φ, so their draws are independent and of the same law.
+    for weight in agent.network.weights:
+        weight.data[:] = weight.data[:1]
+    agent.theta[:] = agent.theta[:1]
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        one = random_episode(problem, 1, rng)
+        agent.step_size = 0.0
+        agent.update(Episode(*(np.repeat(part, 1000, 0) for part in one)))
+    draws = agent.draw()[:, 0].numpy()
+    exact = agent.inverse()[0, 0].numpy()
+    error = np.sqrt(exact.diagonal() / 1000)
+    assert (np.abs(draws.mean(0)) < 4.5 * error).all()
+    np.testing.assert_allclose(np.cov(draws.T), exact, atol=0.2)
+    projected = agent.bonus(agent.phi().detach())[:, 0, 0]
+    variance = (agent.phi()[0, 0, 0] @ agent.inverse()[0, 0] @ agent.phi()[0, 0, 0]).item()
+    assert projected.var().item() == pytest.approx(variance, rel=0.15)
+
+
+def test_langevin_samples_the_posterior():
+    problem = two_states(1)
+    agent = LMCDQN(problem, Streams(range(2000), "agent"), alpha=0.4)
+    agent.adam, agent.steps = 0.0, 200
+    episode = Episode(np.array([[0, 1]]), np.array([[1]]), np.array([[0.6]]))
+    for _ in range(3):
+        agent.update(Episode(*(np.repeat(part, 2000, 0) for part in episode)))
+    agent.episodes = 12  # a smaller step size, hence less of its bias
+    agent.q()
+    w = agent.w[:, 0]  # three visits of (0, 1): A = diag(1, 4, 1, 1), mean 3·0.6/4
+    np.testing.assert_allclose(w.mean(0), [0, 0.45, 0, 0], atol=0.04)
+    np.testing.assert_allclose(w.var(0), [0.16, 0.04, 0.16, 0.16], rtol=0.2)
+
+
+def test_acb_predictions_have_the_variance_of_the_width():
+    problem = two_states()
+    agent = ACB(problem, Streams(range(400), "agent"), alpha=1.0)
+    episode = Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]]))
+    for _ in range(2):
+        agent.update(Episode(*(np.repeat(part, 400, 0) for part in episode)))
+    noise = np.matmul(agent.memory.inverse, agent.sums)[:, 0]  # u, [S, d, J]
+    np.testing.assert_allclose(noise.var((0, 2)), [1, 1 / 3, 1, 1], rtol=0.1)
+
+
+def test_bdqn_regresses_each_action_by_itself():
+    problem = linear_mdp((1,))
+    phi = per_action(problem)[0]
+    same, other = phi[0, 0] @ phi[1, 0], phi[0, 0] @ phi[1, 1]
+    assert same > 0
+    assert other == 0
+    assert np.linalg.norm(phi, axis=-1).max() <= 1
+
+
+def test_nn_ucb_tangent_is_the_gradient():
+    problem = two_states()
+    agent = NNUCB(problem, Streams((1,), "agent"), 0.5)
+    w = agent.w.clone().requires_grad_()
+    f = ((agent.x @ w).relu() @ agent.head)[..., 0]
+    gradient = torch.autograd.grad(f[0, 1, 2], w)[0][0, 1].flatten()
+    torch.testing.assert_close(agent.tangent()[0, 1, 2], gradient)
+
+
+@pytest.mark.parametrize("method", [LinUCB, LinTS, NeuralLinUCB, NeuralLinTS])
+def test_bandits_are_sublinear_where_the_mean_is_linear(method):
+    bandit = BANDITS["linear-bandit"]
+    agent = method(bandit, Streams(SEEDS, "agent"), 0.1)
+    total = bandit_regret(bandit, agent, 300, SEEDS).cumsum(1).mean(0)
+    assert total[-1] - total[149] < 0.5 * total[149]
+    assert agent.potential.max() <= bound.potential_bound(agent.dim, 300)
+
+
+def test_only_neural_bandits_learn_a_cosine():
+    bandit = BANDITS["cosine-bandit"]
+    linear, neural = (
+        bandit_regret(bandit, method(bandit, Streams(SEEDS, "agent"), 0.1), 400, SEEDS)[:, 200:].mean()
+        for method in (LinUCB, NeuralLinUCB)
+    )
+    assert neural < 0.4 * linear
