@@ -76,10 +76,10 @@ def explain(
 def play(agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, frames: bool) -> Episode:
     """One episode, greedily, as long as it is or as `max_steps` allows."""
     envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": []})
-    obs, steps, here = envs.obs, list[Step](), None
+    obs, steps, here, policy = envs.obs, list[Step](), None, agent.policy
     while len(steps) < max_steps:
         frame = envs.render()[0] if frames else None
-        transition, obs = envs.step(agent.policy(obs))
+        transition, obs = envs.step(policy(obs))
         raw, scaled = novelty(transition)
         here = here or cell(transition.info.get("start_position"))
         action, reward = action_words(transition.action[0]), float(transition.reward[0])

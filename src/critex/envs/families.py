@@ -31,7 +31,9 @@ class Family:
     imports: str  # importing this registers them, or shows that they can be made
     install: str  # what to give to pip
     wrapper: str = ""  # "module:Wrapper", put around every environment of the family
-    defaults: str = ""  # "module:DICT", keywords that its environments are made with unless the caller says otherwise
+    defaults: str = (
+        ""  # "module:DICT", keywords that its environments are made with unless the caller says otherwise
+    )
 
 
 FAMILIES = {
@@ -45,10 +47,18 @@ FAMILIES = {
         r"(MiniGrid|BabyAI)-.+", "minigrid", "critex[minigrid]", "critex.envs.minigrid:MiniGrid"
     ),
     "minihack": Family(
-        r"MiniHack-.+", "minihack", "critex[minihack]", "critex.envs.minihack:MiniHack", "critex.envs.minihack:DEFAULTS"
+        r"MiniHack-.+",
+        "minihack",
+        "critex[minihack]",
+        "critex.envs.minihack:MiniHack",
+        "critex.envs.minihack:DEFAULTS",
     ),
     "nethack": Family(
-        r"NetHack.+", "nle", "critex[minihack]", "critex.envs.minihack:MiniHack", "critex.envs.minihack:DEFAULTS"
+        r"NetHack.+",
+        "nle",
+        "critex[minihack]",
+        "critex.envs.minihack:MiniHack",
+        "critex.envs.minihack:DEFAULTS",
     ),
     "vizdoom": Family(r"(?i)vizdoom.+", "vizdoom.gymnasium_wrapper", "critex[vizdoom]"),
     "atari": Family(r"ALE/.+|.+NoFrameskip-v4", "ale_py", "ale-py"),

@@ -38,7 +38,7 @@ class StateEncoder(nn.Module):
             raise ValueError(
                 "an explorer with an encoder of its own needs the observation space in its setting"
             )
-        self.encode, self.dim = encoder(space), width
+        self.encode, self.dim = encoder(space, setting.nethack), width
         self.layers = mlp([self.encode.dim, *[width] * (2 if is_flat(space) else 1)])
         self.to(setting.embedding.device)
 
