@@ -32,9 +32,7 @@ def by_hand(log_ratio, discount, reward, value, last, rho_clip, c_clip):  # type
 @given(st.integers(0, 10_000), st.integers(1, 9), st.floats(0.1, 3), st.floats(0.1, 3))
 def test_against_the_definition(seed: int, steps: int, rho_clip: float, c_clip: float) -> None:
     rng = torch.Generator().manual_seed(seed)
-    log_ratio, reward, value = (
-        torch.randn(steps, 2, generator=rng, dtype=torch.float64) for _ in range(3)
-    )
+    log_ratio, reward, value = (torch.randn(steps, 2, generator=rng, dtype=torch.float64) for _ in range(3))
     discount = 0.9 * (torch.rand(steps, 2, generator=rng, dtype=torch.float64) < 0.8)
     last = torch.randn(2, generator=rng, dtype=torch.float64)
     v, advantage = vtrace(log_ratio, discount, reward, value, last, rho_clip=rho_clip, c_clip=c_clip)
@@ -48,7 +46,11 @@ def test_against_the_definition(seed: int, steps: int, rho_clip: float, c_clip: 
 def test_on_policy_it_is_the_n_step_return() -> None:
     reward, value = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[9.0], [8.0], [7.0]])
     v, advantage = vtrace(torch.zeros(3, 1), torch.full((3, 1), 0.5), reward, value, torch.tensor([16.0]))
-    assert v.flatten().tolist() == [1 + 0.5 * 2 + 0.25 * 4 + 0.125 * 16, 2 + 0.5 * 4 + 0.25 * 16, 4 + 0.5 * 16]
+    assert v.flatten().tolist() == [
+        1 + 0.5 * 2 + 0.25 * 4 + 0.125 * 16,
+        2 + 0.5 * 4 + 0.25 * 16,
+        4 + 0.5 * 16,
+    ]
     assert torch.equal(advantage, v - value)  # r + γv' − V, and v = r + γv'
 
 

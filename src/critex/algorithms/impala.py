@@ -295,10 +295,8 @@ class Worker:
             rollout.add(step, log_prob=log_prob, phi=phi)
             self.start = step.ended
         steps, extras = rollout.stack()
-        metrics: dict[str, float] = {}
-        steps.bonus = agent.explorer.bonus_rollout(
-            steps.to(agent.device), extras["phi"]
-        )  # CAE   β; A ← A + φφᵀ
+        phi, metrics = extras["phi"], dict[str, float]()
+        steps.bonus = agent.explorer.bonus_rollout(steps.to(agent.device), phi)  # CAE   β; then A ← A + φφᵀ
         metrics = agent.explorer.metrics()  # CAE
         episodes, version = envs.pop_episodes(), agent.updates
         return Unroll(steps, obs, first_state, extras["log_prob"], episodes, metrics, version)
@@ -332,9 +330,8 @@ def make_worker(cfg: Config, device: torch.device) -> Worker:
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     worker = make_worker(cfg, run.device)
-    agent = worker.agent
-    workers: Worker | RayWorkers = RayWorkers(cfg, agent) if cfg.workers else worker
-    with closing(workers):
+    agent, workers = worker.agent, RayWorkers(cfg, worker.agent) if cfg.workers else worker
+    with closing(worker), closing(workers):
         parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "workers": workers}
         parts["explorer"] = agent.explorer  # CAE
         parts["explorer_optimizer"] = agent.explorer_optimizer  # CAE+
