@@ -226,6 +226,13 @@ def table(args: list[str]) -> None:
     command(args, f"{PROG} table", parse)
 
 
+def params(args: list[str]) -> None:
+    """The paper's parameter table, counted in our own modules: critex params minihack."""
+    from critex.params import command
+
+    command(args, f"{PROG} params", parse)
+
+
 def _report(runs: Sequence[Path], out: Path) -> None:
     from rich.console import Console
 
@@ -280,6 +287,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "report": report,
     "suite": suite,
     "table": table,
+    "params": params,
     "explain": explain,
     "demo": demo,
     "doctor": doctor,

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-ray = pytest.importorskip("ray")
-pytest.importorskip("ray.cluster_utils")
+pytest.importorskip("ray")
+
+import ray
 
 from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, make_worker
@@ -150,7 +151,9 @@ def actor_processes() -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_worker_is_replaced(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """SIGKILL in the middle of an unroll; the run ends with all of its steps and a memory of all."""
     killed: list[int] = []
 

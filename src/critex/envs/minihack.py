@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -35,14 +35,13 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.game: Any = env.unwrapped
+        self.game = game = cast(Any, env.unwrapped)
         self._draws = np.random.default_rng()
         self._last: tuple[NDArray[Any], ...] | None = None  # what the agent saw when the game ended
-        self._quit, self._click_through = self.game._quit_game, self.game._perform_known_steps
-        self.game._quit_game = self._before_quitting
-        self.game._perform_known_steps = self._before_clicking
-        if hasattr(self.game, "_patch_nhdat"):
-            self.game._patch_nhdat = self._compile_level
+        self._quit, self._click_through = game._quit_game, game._perform_known_steps
+        game._quit_game, game._perform_known_steps = self._before_quitting, self._before_clicking
+        if hasattr(game, "_patch_nhdat"):
+            game._patch_nhdat = self._compile_level
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -56,6 +56,8 @@ class NetHack(nn.Module):
     The status line goes in as it is, unnormalised, as in the released code.
     """
 
+    offsets: Tensor
+
     def __init__(self, space: gym.spaces.Dict, name: str = "compact") -> None:
         super().__init__()
         if name not in SIZES:
@@ -81,8 +83,11 @@ class NetHack(nn.Module):
     def forward(self, obs: Tree) -> Tensor:
         if not isinstance(obs, dict):
             raise UserError("NetHack observations are a dict of glyphs, blstats and message")
-        batch = obs["blstats"].shape[:-1]
-        glyphs, status, message = (obs[key].reshape(-1, *obs[key].shape[len(batch) :]) for key in KEYS)
+        screen: Any = obs
+        batch = screen["blstats"].shape[:-1]
+        glyphs, status, message = (
+            screen[key].flatten(0, len(batch) - 1) if batch else screen[key][None] for key in KEYS
+        )
         glyphs, status, message = glyphs.long(), status.to(torch.get_default_dtype()), message.long()
         around = cropped(glyphs, status[:, 0].long(), status[:, 1].long(), self.offsets)
         parts = [
