@@ -106,8 +106,8 @@ def cluster() -> Iterator[Any]:
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")  # this process belongs to the head
     made.add_node(num_cpus=2)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
     made.shutdown()

@@ -178,6 +178,7 @@ class RayWorkers:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
+                self._ray.kill(slot.actor)  # it may be out of reach only, and would keep its CPU
                 self._start(slot)
                 self._order()
                 continue
