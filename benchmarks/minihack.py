@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -70,6 +71,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     limit_threads(1)
+    # Python puts the directory of this script first, where its name would hide the package minihack.
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
     runs = {name: unrolls(name, args.env, args.network, args.num_envs, args.unroll) for name in args.only}
     sizes = {name: next(run) for name, run in runs.items()}
