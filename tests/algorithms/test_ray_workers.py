@@ -106,7 +106,9 @@ def cluster() -> Iterator[Any]:
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")  # this process belongs to the head
+    ray.init(
+        address=made.address, log_to_driver=False, logging_level="ERROR"
+    )  # this process belongs to the head
     made.add_node(num_cpus=2)
     yield made
     ray.shutdown()
