@@ -145,8 +145,8 @@ def rows(page: str) -> set[tuple[str, str]]:
 def shown(default: object) -> str:
     """A default as the pages write it."""
     match default:
-        case None | bool() | "":
-            return {None: "`none`", True: "`true`", False: "`false`", "": ""}[default]
+        case None | bool() | "" | ():
+            return {None: "`none`", True: "`true`", False: "`false`", "": "", (): ""}[default]
         case tuple():
             return f"`{' '.join(map(str, default))}`"
         case int() if default >= 10_000:
@@ -173,6 +173,7 @@ def test_every_option_is_on_its_page_with_its_default(page: str) -> None:
 SHORT = {  # the smallest runs that log everything
     "dqn": "--env CartPole-v1 --learning-starts 100 --bonus-in reward",
     "dsac": "--env Pendulum-v1 --learning-starts 100 --steps-per-update 10 --hidden 16",
+    "impala": "--env CartPole-v1 --unroll 15 --num-envs 2 --hidden 16",
     "ppo": "--env Pendulum-v1 --rollout 100 --minibatches 4 --hidden 16",
     "sac": "--env Pendulum-v1 --learning-starts 100 --hidden 16",
     "td3": "--env Pendulum-v1 --learning-starts 100 --hidden 16",

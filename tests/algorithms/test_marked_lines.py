@@ -27,6 +27,14 @@ SMALL = {
         "num_envs": 2,
         "hidden": (16,),
     },
+    "impala": {
+        "env": "CartPole-v1",
+        "steps": 960,
+        "unroll": 20,
+        "log_every": 100,
+        "num_envs": 2,
+        "hidden": (16,),
+    },
     "sac": {
         "env": "Pendulum-v1",
         "steps": 420,

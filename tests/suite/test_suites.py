@@ -90,3 +90,11 @@ def test_wrong_names_get_near_matches() -> None:
         list(SUITES["mujoco-v4"].cells((), ["Swimer-v4"]))
     with pytest.raises(UserError, match=r"no run of ppo\+cae_plus-no-u on MiniGrid-DoorKey-8x8-v0"):
         SUITES["minigrid"].jobs(Path(), 1.0, ["ppo+cae_plus-no-u"], ["MiniGrid-DoorKey-8x8-v0"])
+
+
+def test_minihack_has_the_cells_of_table_5() -> None:
+    suite, table = SUITES["minihack"], paper_table("minihack")
+    assert {(task.name, method.name) for task, method in suite.cells()} == table.scores.keys()
+    assert suite.seeds == table.seeds and all(
+        suite.steps(task, method) == 20_000_000 for task, method in suite.cells()
+    )

@@ -29,6 +29,7 @@ COMMANDS = {
     "explain": "watch a trained agent and how new each of its steps is",
     "suite": "run all the runs behind a table",
     "table": "our scores beside the paper's",
+    "params": "the paper's parameter table, counted in our own modules",
     "regret": "the methods of Table 1 where regret is known exactly",
     "demo": "see exploration happen: DQN with and without CAE on DeepSea",
     "doctor": "what works here, and what to install for the rest",

@@ -6,6 +6,7 @@ from critex.data.rollout import Rollout
 from critex.data.seeds import derive_seed
 from critex.data.transition import Batch, Transition
 from critex.data.tree import Tree, tree_leaves, tree_map
+from critex.data.vtrace import vtrace
 
 __all__ = [
     "Batch",
@@ -18,4 +19,5 @@ __all__ = [
     "n_step_return",
     "tree_leaves",
     "tree_map",
+    "vtrace",
 ]

@@ -33,6 +33,7 @@ class Family:
     imports: str  # importing this registers them, or shows that they can be made
     install: str  # what to give to pip
     wrapper: str = ""  # "module:Wrapper" for every environment of the family
+    defaults: str = ""  # "module:DICT", options of its environments unless the caller gives others
 
 
 FAMILIES = {
@@ -45,8 +46,20 @@ FAMILIES = {
     "minigrid": Family(
         r"(MiniGrid|BabyAI)-.+", "minigrid", "critex[minigrid]", "critex.envs.minigrid:MiniGrid"
     ),
-    "minihack": Family(r"MiniHack-.+", "minihack", "critex[minihack]"),
-    "nethack": Family(r"NetHack.+", "nle", "critex[minihack]"),
+    "minihack": Family(
+        r"MiniHack-.+",
+        "minihack",
+        "critex[minihack]",
+        "critex.envs.minihack:MiniHack",
+        "critex.envs.minihack:DEFAULTS",
+    ),
+    "nethack": Family(
+        r"NetHack.+",
+        "nle",
+        "critex[minihack]",
+        "critex.envs.minihack:MiniHack",
+        "critex.envs.minihack:DEFAULTS",
+    ),
     "vizdoom": Family(r"(?i)vizdoom.+", "vizdoom.gymnasium_wrapper", "critex[vizdoom]"),
     "atari": Family(r"ALE/.+|.+NoFrameskip-v4", "ale_py", "ale-py"),
     "box2d": Family(r"(LunarLander|BipedalWalker|CarRacing).*-v\d+", "Box2D", "gymnasium[box2d]"),
@@ -82,6 +95,8 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             import_module(family.imports)
         except ImportError as error:
             raise UserError(f'{env_id} cannot be made ({error}); pip install "{family.install}"') from error
+    if family and family.defaults:
+        kwargs = {**_named(family.defaults), **kwargs}
     wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
@@ -141,10 +156,15 @@ def _wrapper(family: Family | None, kwargs: dict[str, Any]) -> tuple[Callable[..
     """The wrapper of a family, and the options that it takes, which are removed from `kwargs`."""
     if family is None or not family.wrapper:
         return lambda env: env, {}
-    module, _, name = family.wrapper.partition(":")
-    wrapper = getattr(import_module(module), name)
+    wrapper = _named(family.wrapper)
     taken = [key for key in inspect.signature(wrapper).parameters if key in kwargs]
     return wrapper, {key: kwargs.pop(key) for key in taken}
+
+
+def _named(path: str) -> Any:
+    """The object that "module:name" names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _options(query: str) -> dict[str, Any]:

@@ -94,10 +94,10 @@ def play(
 ) -> PlayedEpisode:
     """Play one episode greedily, for at most `max_steps` steps."""
     envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": []})
-    obs, steps, here = envs.obs, list[PlayedStep](), None
+    obs, steps, here, policy = envs.obs, list[PlayedStep](), None, agent.policy
     while len(steps) < max_steps:
         frame = envs.render()[0] if frames else None
-        transition, obs = envs.step(agent.policy(obs))
+        transition, obs = envs.step(policy(obs))
         raw, scaled = novelty(transition)
         here = here or cell(transition.info.get("start_position"))
         action, reward = action_words(transition.action[0]), float(transition.reward[0])

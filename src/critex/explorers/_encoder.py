@@ -37,7 +37,7 @@ class StateEncoder(nn.Module):
         space = setting.observation_space
         if space is None:
             raise ValueError("an explorer with its own encoder needs observation_space in its Setting")
-        self.encode, self.dim = encoder(space), width
+        self.encode, self.dim = encoder(space, setting.nethack), width
         self.layers = mlp([self.encode.dim, *[width] * (2 if is_flat(space) else 1)])
         self.to(setting.embedding.device)
 

@@ -16,6 +16,7 @@ from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.errors import UserError
+from critex.networks.nethack import NetworkName
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Setting:
     observation_space: gym.Space[Any] | None = None
     num_envs: int = 1
     seed: int = 0
+    nethack: NetworkName = "compact"
+    """The size of an explorer's own encoder of NetHack's screen."""
 
     def own_seed(self) -> int:
         """The seed of the explorer's random stream, different from the agent's."""
@@ -90,7 +93,8 @@ class Explorer(nn.Module):
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """The loss of the explorer's own parameters, and through them of the critic's trunk: L_f of CAE+.
 
-        `phi` [..., d]: the critic's φ(s) with its gradient, if the algorithm's own loss has just computed it.
+        `phi` [..., d]: the critic's φ(s) with its gradient, if the algorithm's own loss has just computed it. Of an
+        unroll [T, N] in time order it may be [T + 1, N, d], with φ of the observation after the last step.
         """
         return torch.zeros(())
 

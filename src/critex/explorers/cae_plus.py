@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_map
 from critex.embedding import identity
 from critex.errors import UserError, require_at_least
 from critex.explorers._inverse import InverseConfig, InverseDynamics, orthogonal, paired
@@ -75,7 +75,17 @@ class CAEPlusExplorer(Elliptical):
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
         project = self.U or identity
-        here = self.embedding.state(batch.obs, batch.action) if phi is None else phi
-        there = self.embedding.state(batch.next_obs, batch.action)
+        if phi is not None and len(phi) > len(
+            batch
+        ):  # an unroll: φ(s') is the next row, unless an episode ended
+            here, there = phi[:-1], phi[1:]
+            if not self.options.cross_episode_ends and bool(batch.ended.any()):
+                final = tree_map(lambda x: x[batch.ended], batch.next_obs)
+                there = there.index_put(
+                    (batch.ended,), self.embedding.state(final, batch.action[batch.ended])
+                )
+        else:
+            here = self.embedding.state(batch.obs, batch.action) if phi is None else phi
+            there = self.embedding.state(batch.next_obs, batch.action)
         loss: Tensor = self.inverse(project(here), project(there), batch.action).mean()
         return self.options.loss_coef * loss

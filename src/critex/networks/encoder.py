@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from critex.data.tree import Tree
 from critex.errors import UserError
 from critex.networks.flatten import Flatten
+from critex.networks.nethack import NetHack, NetworkName, is_nethack
 
 CHANNELS = (32, 64, 64)  # of the first, second and every later convolution
 CELLS = 4  # convolve until no side is longer
@@ -33,9 +34,11 @@ def is_flat(space: gym.Space[Any]) -> bool:
     return not isinstance(space, gym.spaces.Dict) and not is_image(space)
 
 
-def encoder(space: gym.Space[Any]) -> Encoder:
-    """The module that turns observations of a space into vectors [..., dim]."""
+def encoder(space: gym.Space[Any], nethack: NetworkName = "compact") -> Encoder:
+    """The module that turns observations of a space into vectors [..., dim]; `nethack` is the size of NetHack's."""
     match space:
+        case gym.spaces.Dict() if is_nethack(space):
+            return NetHack(space, nethack)
         case gym.spaces.Dict():
             return Entries(space)
         case gym.spaces.Box() if is_image(space):
@@ -104,4 +107,4 @@ class Entries(nn.Module):
         return torch.cat(encoded, dim=-1)
 
 
-Encoder = Flatten | Image | Entries
+Encoder = Flatten | Image | Entries | NetHack

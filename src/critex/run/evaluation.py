@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -16,6 +16,14 @@ MAX_EPISODE = 100_000
 
 Policy = Callable[[Tree], torch.Tensor]
 """obs → action, both [N, …], greedy; it must not change the agent."""
+
+
+@runtime_checkable
+class Recurrent(Protocol):
+    """A policy that remembers the episode it is in."""
+
+    def restart(self, ended: torch.Tensor) -> None:
+        """Forget the episodes that ended, [N]."""
 
 
 class EpisodeLike(Protocol):
@@ -83,8 +91,10 @@ def evaluate(
             while any(len(p) < q for p, q in zip(played, quota, strict=True)) and steps < max_steps * max(
                 quota
             ):
-                _, obs = envs.step(policy(obs))
+                transition, obs = envs.step(policy(obs))
                 steps += 1
+                if isinstance(policy, Recurrent):
+                    policy.restart(transition.ended)
                 for episode in envs.pop_episodes():
                     played[episode.env].append(episode)
         finally:

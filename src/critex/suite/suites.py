@@ -30,6 +30,7 @@ CAE_VARIANTS = {
 SMOKE = {
     "dqn": "--learning-starts 100",
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
+    "impala": "--unroll 20 --num-envs 2 --hidden 16",
     "ppo": "--rollout 200 --minibatches 4",
     "sac": "--learning-starts 200",
     "td3": "--learning-starts 200",
@@ -142,3 +143,20 @@ def suite_named(name: str) -> Suite:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name]
+
+
+# The paper's runs on MiniHack follow the released code: the bonus without its root, memories that end with the episode.
+MINIHACK = (
+    *(f"MultiRoom-{name}" for name in ("N4", "N4-Locked", "N6", "N6-Locked", "N10-OpenDoor")),
+    *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),
+)
+SUITES["minihack"] = Suite(
+    "minihack",
+    "Table 5: IMPALA with E3B, CAE and CAE+ on MiniHack",
+    tasks=tuple(Task(f"MiniHack-{name}-v0") for name in MINIHACK),
+    methods=(Method("impala", "e3b"), Method("impala", "cae"), Method("impala", "cae_plus")),
+    seeds=(1, 2, 3),
+    preset="official",
+    flags="--log-every 6400",
+    paper="minihack",
+)

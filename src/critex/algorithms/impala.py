@@ -1,0 +1,362 @@
+"""IMPALA (Espeholt et al., 2018) for discrete actions, with the critic as an explorer.
+
+Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE carry the mark `# CAE`, those
+that CAE+ adds on top `# CAE+`; without them this is plain IMPALA. Workers collect unrolls of T steps with a recurrent policy,
+the learner corrects by V-trace for the updates that it has made in the meantime. The defaults are those of the paper's
+MiniHack runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from critex.algorithms.agent import MakeCritic
+from critex.algorithms.ray_workers import RayWorkers
+from critex.data import Batch, Rollout, derive_seed, vtrace
+from critex.data.tree import Tree, tree_map
+from critex.embedding import Embedding
+from critex.envs import Envs, Episode
+from critex.errors import UserError, require_at_least, require_widths
+from critex.explorers import ExplorationConfig, clip_reward
+from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
+from critex.networks import encoder, mlp
+from critex.run import Run, RunConfig
+
+
+@dataclass(kw_only=True)
+class Config(ExplorationConfig, RunConfig):
+    """Options of IMPALA."""
+
+    env: str = "MiniHack-MultiRoom-N4-v0"
+    """Id of the environment."""
+    steps: int = 20_000_000
+    """Environment steps in all, rounded down to whole unrolls."""
+    num_envs: int = 8
+    """Environments of a worker, stepped side by side; its unroll of them is one batch."""
+    workers: int = 0
+    """Worker processes, started by Ray, each with `num_envs` environments; 0: collect in this process, which is
+    deterministic and resumes exactly."""
+    ray_address: str = ""
+    """With workers: a Ray cluster to run them on, as in auto or host:6379; empty: this machine."""
+
+    unroll: int = 80
+    """Steps of each environment between two updates."""
+    learning_rate: float = 1e-4
+    """Step size of RMSProp, and of Adam for what an explorer learns."""
+    rms_decay: float = 0.99
+    """Decay of RMSProp's mean square."""
+    rms_eps: float = 1e-5
+    """What RMSProp adds to its root mean square."""
+    anneal: bool = False
+    """Let the step size fall linearly to zero over the run."""
+    gamma: float = 0.99
+    """Discount γ. The value of what follows counts zero after a timeout as well as after a termination."""
+    rho_clip: float = 1.0
+    """Largest importance ratio ρ̄ of V-trace, which decides what the values converge to."""
+    c_clip: float = 1.0
+    """Largest trace coefficient c of V-trace, which decides how fast."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    entropy_coef: float = 0.005
+    """Weight of the policy's entropy."""
+    max_grad_norm: float = 40.0
+    """Longest gradient, of the network and of the explorer each."""
+    network: Literal["auto", "paper", "compact"] = "auto"
+    """Size of the encoder of NetHack's screen: that of the paper (25 M parameters with its LSTM), or a compact one of the
+    same structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations have encoders of their own."""
+    hidden: tuple[int, ...] = ()
+    """Widths of the layers after the encoder; the last one is φ and the width of the LSTM. Empty: one layer, 1024 with
+    network=paper and 256 otherwise."""
+    unused_layers: bool = False
+    """Build the linear layer of the released code that nothing uses, to match the paper's number of parameters."""
+
+    def __post_init__(self) -> None:
+        require_at_least(
+            self, num_envs=1, workers=0, unroll=1, learning_rate=0, rho_clip=0, c_clip=0, max_grad_norm=0
+        )
+        if self.network == "auto":
+            gpu = self.device != "cpu" and torch.cuda.is_available()
+            self.network = "paper" if gpu else "compact"
+        self.hidden = self.hidden or ((1024,) if self.network == "paper" else (256,))
+        require_widths(self.hidden)
+        if self.ray_address and not self.workers:
+            raise UserError("ray_address says where workers run; say how many with --workers")
+        if self.bonus_in == "value":
+            raise UserError(
+                "bonus_in=value needs actions chosen by their values; impala takes bonus_in=reward"
+            )
+        if self.steps < self.unroll * self.num_envs:
+            raise UserError(
+                f"{self.steps} steps are less than one unroll of {self.unroll} × {self.num_envs}; shorten it with --unroll"
+            )
+
+
+class Network(nn.Module):
+    """s → φ(s) → LSTM → π(·|s) and V(s)."""
+
+    def __init__(self, space: gym.Space[Any], num_actions: int, cfg: Config) -> None:
+        super().__init__()
+        width = cfg.hidden[-1]
+        encode = encoder(space, "paper" if cfg.network == "paper" else "compact")
+        self.trunk = nn.Sequential(encode, mlp([encode.dim, *cfg.hidden]))  # φ
+        self.lstm = nn.LSTM(width, width)
+        self.actor = nn.Linear(width, num_actions)
+        self.critic = nn.Linear(width, 1)
+        if cfg.unused_layers:
+            self.unused = nn.Linear(width, width, bias=False)
+
+    def embed(self, obs: Tree) -> Tensor:
+        """φ(s), [..., d]."""
+        phi: Tensor = self.trunk(obs)
+        return phi
+
+    def initial_state(self, n: int) -> Tensor:
+        """The LSTM's state before anything was seen, [2, n, d]."""
+        return torch.zeros(2, n, self.lstm.hidden_size, device=self.critic.weight.device)
+
+    def remember(self, phi: Tensor, start: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The LSTM over φ [T, N, d] from `state` [2, N, d]: outputs [T, N, d] and the state after them.
+
+        Where `start` [T, N] says that an episode begins, its state is zero. Between two beginnings the LSTM runs in one go.
+        """
+        cuts = sorted({0, len(phi), *start.any(dim=1).nonzero().flatten().tolist()})
+        outputs = []
+        for begin, end in pairwise(cuts):
+            state = state * ~start[begin, :, None]
+            out, (h, c) = self.lstm(phi[begin:end], (state[:1].contiguous(), state[1:].contiguous()))
+            state = torch.cat([h, c])
+            outputs.append(out)
+        return torch.cat(outputs), state
+
+    def heads(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """log π(·|s) [..., A] and V(s) [...] from outputs of the LSTM [..., d]."""
+        return self.actor(out).log_softmax(-1), self.critic(out).squeeze(-1)
+
+
+@dataclass
+class Unroll:
+    """T steps of N environments, and what the learner needs to follow them."""
+
+    steps: Batch  # [T, N]
+    last_obs: Tree  # [N, …], after the last step
+    state: Tensor  # [2, N, d], of the LSTM before the first step
+    log_prob: Tensor  # [T, N], log μ(a|s) of the policy that acted
+    episodes: list[Episode] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)  # of the explorer
+    version: int = 0  # updates behind the weights of μ
+
+
+class IMPALA:
+    """The agent: acts by sampling, learns from each unroll once."""
+
+    def __init__(
+        self,
+        cfg: Config,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device,
+        critic: MakeCritic | None = None,
+    ) -> None:
+        if critic is not None:
+            raise UserError("impala's policy and value share one network; it takes no critic of its own")
+        if not isinstance(action_space, gym.spaces.Discrete):
+            raise UserError(f"impala needs discrete actions, {cfg.env} has {action_space}")
+        self.cfg, self.device = cfg, device
+        self.num_actions = int(action_space.n)
+        self.network = Network(observation_space, self.num_actions, cfg).to(device)
+        self.optimizer = torch.optim.RMSprop(
+            self.network.parameters(), lr=cfg.learning_rate, alpha=cfg.rms_decay, eps=cfg.rms_eps
+        )
+        self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "policy"))
+        self.updates = 0
+        self.embedding = Embedding.of(self.network.embed, cfg.hidden[-1], action_space, takes_action=False)
+        size: Literal["paper", "compact"] = "paper" if cfg.network == "paper" else "compact"  # CAE
+        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed, size)  # CAE
+        self.explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
+        learned = [{"params": self.explorer.learned()}]  # CAE+   U and the inverse dynamics
+        self.explorer_optimizer = torch.optim.Adam(learned, lr=cfg.learning_rate)  # CAE+
+
+    def see(self, obs: Tree) -> Tree:
+        """Observations on the device of the network."""
+        return tree_map(lambda x: x.to(self.device), obs)
+
+    def noise(self, *shape: int) -> Tensor:
+        """Gumbel noise [*shape, A], what `act` needs for actions [*shape]."""
+        return -torch.empty(*shape, self.num_actions).exponential_(generator=self.generator).log()
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tree, start: Tensor, state: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """A sample of π(·|s) [N], its log-probability [N], φ(s) [N, d], and the LSTM's state after it."""
+        phi = self.network.embed(self.see(obs))
+        out, state = self.network.remember(phi[None], start[None].to(self.device), state)
+        log_pi, _ = self.network.heads(out[0])
+        action = (log_pi + noise.to(self.device)).argmax(-1)
+        return action.cpu(), log_pi.gather(-1, action[:, None]).squeeze(-1), phi, state
+
+    @property
+    def policy(self) -> Player:
+        """The likeliest actions, for evaluation; it begins with an empty memory."""
+        return Player(self)
+
+    def update(self, unroll: Unroll) -> dict[str, Any]:
+        """One gradient step on L = Σ_t mean_n of −adv·log π(a|s) + value_coef·½(v − V)² − entropy_coef·H."""
+        cfg, steps = self.cfg, unroll.steps.to(self.device)
+        reward = steps.reward
+        reward = reward + cfg.alpha * batch_bonus(steps, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        reward = clip_reward(reward, cfg)
+        obs = tree_map(lambda x, last: torch.cat([x, last.to(x.device)[None]]), steps.obs, unroll.last_obs)
+        start = torch.cat([steps.episode_start, steps.ended[-1:]])
+        phi = self.network.embed(obs)  # [T + 1, N, d]
+        out, _ = self.network.remember(phi, start, unroll.state.to(self.device))
+        log_pi, value = self.network.heads(out)
+        log_pi = log_pi[:-1]
+        log_prob = log_pi.gather(-1, steps.action[..., None]).squeeze(-1)
+        log_ratio = log_prob.detach() - unroll.log_prob.to(self.device)
+        discount = cfg.gamma * ~steps.ended
+        v, advantage = vtrace(
+            log_ratio, discount, reward, value[:-1], value[-1], rho_clip=cfg.rho_clip, c_clip=cfg.c_clip
+        )
+        policy = -(advantage * log_prob).mean()
+        critic = 0.5 * (v - value[:-1]).square().mean()
+        entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
+        loss = cfg.unroll * (policy + cfg.value_coef * critic - cfg.entropy_coef * entropy)
+        loss = loss + cfg.unroll * self.explorer.loss(self.explorer.prepare(steps), phi)  # CAE+   L + L_f
+
+        self.optimizer.zero_grad()
+        self.explorer_optimizer.zero_grad()  # CAE+
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), cfg.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.explorer.learned(), cfg.max_grad_norm)  # CAE+
+        self.optimizer.step()
+        self.explorer_optimizer.step()  # CAE+
+        lag, self.updates = self.updates - unroll.version, self.updates + 1
+        losses = {"loss": loss, "loss_policy": policy, "loss_value": critic, "entropy": entropy}
+        losses |= {"value": value.mean(), "rho": log_ratio.exp().mean()}
+        return {name: x.detach() for name, x in losses.items()} | {"policy_lag": lag}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network, generator, and the number of updates."""
+        return {
+            "network": self.network.state_dict(),
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.network.load_state_dict(state["network"])
+        self.generator.set_state(state["generator"])
+        self.updates = state["updates"]
+
+
+Agent = IMPALA
+
+
+class Player:
+    """A policy that remembers: call it with the observations [N, …] of each step, tell it which episodes ended."""
+
+    def __init__(self, agent: IMPALA) -> None:
+        self.agent = agent
+        self.state: Tensor | None = None
+        self.start = torch.empty(0)
+
+    @torch.no_grad()
+    def __call__(self, obs: Tree) -> Tensor:
+        """The likeliest actions [N]."""
+        network = self.agent.network
+        phi = network.embed(self.agent.see(obs))
+        if self.state is None:
+            self.state, self.start = network.initial_state(len(phi)), torch.zeros(len(phi), dtype=torch.bool)
+        out, self.state = network.remember(phi[None], self.start[None].to(phi.device), self.state)
+        self.start = torch.zeros_like(self.start)
+        return network.heads(out[0])[0].argmax(-1).cpu()
+
+    def restart(self, ended: Tensor) -> None:
+        """Forget the episodes that ended, [N]."""
+        self.start = ended
+
+
+class Worker:
+    """Environments and an agent that acts in them; `collect` gives one unroll after the other."""
+
+    def __init__(self, cfg: Config, envs: Envs, agent: IMPALA) -> None:
+        self.cfg, self.envs, self.agent = cfg, envs, agent
+        self.state = agent.network.initial_state(cfg.num_envs)
+        self.start = torch.ones(cfg.num_envs, dtype=torch.bool)  # the next step is the first of an episode
+
+    def collect(self) -> Unroll:
+        """The next T steps of every environment."""
+        cfg, agent, envs = self.cfg, self.agent, self.envs
+        rollout, first_state, obs = Rollout(), self.state, envs.obs
+        for noise in agent.noise(cfg.unroll, cfg.num_envs):
+            action, log_prob, phi, self.state = agent.act(obs, self.start, self.state, noise)
+            step, obs = envs.step(action)
+            rollout.add(step, log_prob=log_prob, phi=phi)
+            self.start = step.ended
+        steps, extras = rollout.stack()
+        phi, metrics = extras["phi"], dict[str, float]()
+        steps.bonus = agent.explorer.bonus_rollout(steps.to(agent.device), phi)  # CAE   β; then A ← A + φφᵀ
+        metrics = agent.explorer.metrics()  # CAE
+        episodes, version = envs.pop_episodes(), agent.updates
+        return Unroll(steps, obs, first_state, extras["log_prob"], episodes, metrics, version)
+
+    def card(self) -> dict[str, Any]:
+        """Number of parameters, and what the explorer costs."""
+        card: dict[str, Any] = {"parameters": sum(p.numel() for p in self.agent.network.parameters())}
+        card |= self.agent.explorer.card()  # CAE
+        return card
+
+    def close(self) -> None:
+        """Release the environments."""
+        self.envs.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The environments and the LSTM's state in them."""
+        return {"envs": self.envs.state_dict(), "state": self.state, "start": self.start}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.envs.load_state_dict(state["envs"])
+        self.state, self.start = state["state"].to(self.agent.device), state["start"]
+
+
+def make_worker(cfg: Config, device: torch.device) -> Worker:
+    """A worker with environments and an agent of its own."""
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    return Worker(cfg, envs, IMPALA(cfg, envs.observation_space, envs.action_space, device))
+
+
+def train(cfg: Config, run: Run) -> None:
+    """The whole training loop."""
+    worker = make_worker(cfg, run.device)
+    agent, workers = worker.agent, RayWorkers(cfg, worker.agent) if cfg.workers else worker
+    with closing(worker), closing(workers):
+        parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "workers": workers}
+        parts["explorer"] = agent.explorer  # CAE
+        parts["explorer_optimizer"] = agent.explorer_optimizer  # CAE+
+        run.attach(**parts)
+
+        per_iteration = cfg.unroll * cfg.num_envs
+        total = cfg.steps // per_iteration * per_iteration
+        for step in run.steps(total, per_iteration):
+            unroll = workers.collect()
+            run.episodes(unroll.episodes)
+            run.visits(unroll.steps)
+            if cfg.anneal:
+                for group in agent.optimizer.param_groups:
+                    group["lr"] = cfg.learning_rate * (1 - step / total)
+            losses = agent.update(unroll)
+            if run.due():
+                run.log(losses | unroll.metrics)
+            run.evaluate(agent.policy, partial(Envs, cfg.env))
+        run.finish(workers.card())

@@ -1,0 +1,264 @@
+"""Workers of IMPALA as Ray actors, on this machine or on a cluster.
+
+Each worker has one unroll under way at any time. The learner takes the first that is ready, updates, and sends the worker
+the new weights with the order for the next one, so an unroll is as many updates old as the others delivered in the
+meantime. A worker that dies takes its unroll with it, and a new one begins in its place, with levels of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from critex.bonus import Gram, WelfordScaler
+from critex.data import derive_seed
+from critex.errors import UserError
+from critex.explorers import Explorer
+from critex.run import to_dict
+from critex.run.files import notice
+from critex.run.seeding import limit_threads
+
+if TYPE_CHECKING:
+    from critex.algorithms.impala import IMPALA, Config, Unroll, Worker
+
+PATIENCE = 600.0
+"""Seconds without an unroll from any worker after which the run gives up."""
+
+Gain = dict[str, Any]
+"""What the lifelong memories of an explorer have gained: Σφφᵀ [M, d, d] of each Gram matrix, (μ, ν², N) of each scaler."""
+
+
+class SharedMemory:
+    """The parts of an explorer's memory that outlive an episode, and so belong to all workers together.
+
+    An episodic memory stays with its worker. Lifelong visit counts do, too: each worker counts for itself.
+    """
+
+    def __init__(self, explorer: Explorer) -> None:
+        lifelong = [
+            (name, m) for name, m in explorer.named_modules() if isinstance(m, Explorer) and not m.episodic
+        ]
+        self.grams: dict[str, Gram] = {
+            f"{name}.{child}": m
+            for name, part in lifelong
+            for child, m in part.named_children()
+            if isinstance(m, Gram)
+        }
+        self.scalers: dict[str, WelfordScaler] = {
+            name: m for name, m in explorer.named_modules() if isinstance(m, WelfordScaler)
+        }
+        self._before = {name: list(scaler.moments) for name, scaler in self.scalers.items()}
+
+    def gain(self) -> Gain:
+        """What was observed here since the last call."""
+        gained: Gain = {name: gram.increment() for name, gram in self.grams.items()}
+        for name, scaler in self.scalers.items():
+            gained[name] = difference(scaler.moments, self._before[name])
+            self._before[name] = list(scaler.moments)
+        return gained
+
+    def merge(self, gain: Gain) -> None:
+        """Add what was observed elsewhere; it is no part of our own gain."""
+        for name, gram in self.grams.items():
+            gram.merge(gain[name])
+        for name, scaler in self.scalers.items():
+            scaler.moments[:] = joined(scaler.moments, gain[name])
+            self._before[name] = joined(self._before[name], gain[name])
+
+    def everything(self) -> Gain:
+        """All that it holds, for a worker that begins with nothing."""
+        eye = {name: gram.ridge * torch.eye(gram.dim, dtype=gram.dtype) for name, gram in self.grams.items()}
+        grams = {name: gram.matrix() - eye[name] for name, gram in self.grams.items()}
+        return {**grams, **{name: list(scaler.moments) for name, scaler in self.scalers.items()}}
+
+
+def joined(a: list[float], b: list[float]) -> list[float]:
+    """The moments (μ, ν², N) of two samples together: μ_a + δN_b/N, ν²_a + ν²_b + δ²N_aN_b/N with δ = μ_b − μ_a."""
+    (mean, squares, count), (other_mean, other_squares, other_count) = a, b
+    n, delta = count + other_count, other_mean - mean
+    if not n:
+        return [0.0, 0.0, 0.0]
+    return [mean + delta * other_count / n, squares + other_squares + delta**2 * count * other_count / n, n]
+
+
+def difference(whole: list[float], part: list[float]) -> list[float]:
+    """The moments of what is in `whole` and not in `part`: the inverse of `joined`."""
+    (mean, squares, count), (part_mean, part_squares, part_count) = whole, part
+    n = count - part_count
+    if not n:
+        return [0.0, 0.0, 0.0]
+    rest = (count * mean - part_count * part_mean) / n
+    return [rest, max(squares - part_squares - (rest - part_mean) ** 2 * part_count * n / count, 0.0), n]
+
+
+class RemoteWorker:
+    """What runs inside a Ray actor: a worker whose weights come with each order."""
+
+    def __init__(self, options: dict[str, Any], number: int) -> None:
+        from critex.algorithms import load_config
+        from critex.algorithms.impala import make_worker
+
+        limit_threads(1)
+        cfg = load_config("impala", options)
+        seed = derive_seed(cfg.seed, "worker", number)
+        torch.manual_seed(seed)
+        self.worker: Worker = make_worker(replace(cfg, seed=seed), torch.device("cpu"))
+        self.memory = SharedMemory(self.worker.agent.explorer)
+
+    def collect(self, weights: dict[str, Any], news: list[Gain]) -> tuple[Unroll, Gain]:
+        """One unroll under these weights, and what the memory gained by it; `news` is what others have gained."""
+        agent = self.worker.agent
+        agent.network.load_state_dict(weights["network"])
+        agent.explorer.load_state_dict(weights["explorer"], strict=False)
+        agent.updates = weights["updates"]
+        for gain in news:
+            self.memory.merge(gain)
+        return self.worker.collect(), self.memory.gain()
+
+    def card(self) -> dict[str, Any]:
+        """What the explorer costs here."""
+        return self.worker.card()
+
+
+@dataclass(eq=False)
+class Slot:
+    """The place of one worker."""
+
+    index: int
+    actor: Any
+    news: list[Gain] = field(default_factory=list)  # what the others have gained since its last order
+
+
+class RayWorkers:
+    """`cfg.workers` workers as Ray actors; `collect` gives the first unroll that is ready.
+
+    Its state in a checkpoint is how many workers were ever started, so that a resumed run goes on with other levels. The
+    unrolls under way are lost: a run with workers resumes from its learner's checkpoint, not bit for bit.
+    """
+
+    def __init__(self, cfg: Config, agent: IMPALA) -> None:
+        self.cfg, self.agent = cfg, agent
+        self.memory = SharedMemory(agent.explorer)
+        self.started = 0  # workers so far, those that died included
+        self.waited = 0.0  # seconds that the learner has waited for unrolls
+        self._slots: list[Slot] = []
+        self._idle: list[Slot] = []
+        self._running: dict[Any, Slot] = {}
+        self._card: Mapping[str, Any] = {}
+        self._ray, self._own = connect(cfg.ray_address, cfg.workers)
+        self._actor = self._ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RemoteWorker)
+
+    def collect(self) -> Unroll:
+        """Give idle workers their orders, and wait for an unroll."""
+        began = time.perf_counter()
+        if not self._slots:
+            self._slots = [Slot(i, None) for i in range(self.cfg.workers)]
+            for slot in self._slots:
+                self._start(slot)
+        self._order()
+        while True:
+            ready, _ = self._ray.wait(list(self._running), timeout=PATIENCE)
+            if not ready:
+                raise UserError(
+                    f"no worker delivered an unroll in {PATIENCE:.0f} s; does the cluster have a CPU for each? "
+                    f"{self._ray.cluster_resources().get('CPU', 0):.0f} are there"
+                )
+            slot = self._running.pop(ready[0])
+            try:
+                unroll, gain = self._ray.get(ready[0])
+            except self._ray.exceptions.RayTaskError as error:  # a mistake, which a new worker would repeat
+                raise error.cause from None
+            except self._ray.exceptions.RayError as error:
+                notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
+                self._ray.kill(slot.actor)  # it may be out of reach only, and would keep its CPU
+                self._start(slot)
+                self._order()
+                continue
+            self._idle.append(slot)
+            self._share(slot, gain)
+            self.waited += time.perf_counter() - began
+            first = slot.index * self.cfg.num_envs
+            unroll.episodes = [replace(episode, env=first + episode.env) for episode in unroll.episodes]
+            result: Unroll = unroll
+            return result
+
+    def _start(self, slot: Slot) -> None:
+        slot.actor = self._actor.remote(to_dict(self.cfg), self.started)
+        slot.news = [self.memory.everything()]
+        self.started += 1
+        self._idle.append(slot)
+
+    def _order(self) -> None:
+        """Send the current weights and the news to every idle worker."""
+        if self._idle:
+            weights = self._ray.put(self._weights())
+            for slot in self._idle:
+                self._running[slot.actor.collect.remote(weights, slot.news)] = slot
+                slot.news = []
+            self._idle = []
+
+    def _weights(self) -> dict[str, Any]:
+        def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+
+        explorer = copied(dict(self.agent.explorer.named_parameters()))
+        network = copied(self.agent.network.state_dict())
+        return {"network": network, "explorer": explorer, "updates": self.agent.updates}
+
+    def _share(self, source: Slot, gain: Gain) -> None:
+        if gain:
+            self.memory.merge(gain)
+            for slot in self._slots:
+                if slot is not source:
+                    slot.news.append(gain)
+
+    def card(self) -> dict[str, Any]:
+        """As one worker tells it."""
+        self._order()
+        for slot in self._slots:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                card: dict[str, Any] = self._ray.get(slot.actor.card.remote(), timeout=PATIENCE)
+                return card
+        return {}
+
+    def close(self) -> None:
+        """End the workers, and Ray where it was started here."""
+        for slot in self._slots:
+            self._ray.kill(slot.actor)
+        self._slots, self._running, self._idle = [], {}, []
+        if self._own:
+            self._ray.shutdown()
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many workers were ever started."""
+        return {"started": self.started}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Number the next workers from there."""
+        self.started = state["started"]
+
+
+def connect(address: str, cpus: int) -> tuple[Any, bool]:
+    """Ray, and whether it was started here: on this machine, or connected to the cluster at `address`."""
+    try:
+        ray = import_module("ray")
+    except ImportError:
+        raise UserError('workers need Ray; pip install "critex[ray]"') from None
+    if ray.is_initialized():
+        return ray, False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own = {"address": "local", "num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
+    try:
+        ray.init(**({"address": address} if address else own), log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        where = f"no Ray cluster can be reached at {address}" if address else "Ray does not start here"
+        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
+    return ray, True

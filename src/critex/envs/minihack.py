@@ -1,0 +1,121 @@
+"""MiniHack and NetHack: seeds that decide the level, true final observations, and info["position"].
+
+Left to itself MiniHack draws some of its levels outside the seeded generators of NetHack: MultiRoom takes its map from a
+MiniGrid environment that is never seeded, Boxoban picks its levels with Python's global generator, and the phase of the
+moon comes from the clock. Here one seed decides all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from critex.errors import UserError
+
+OBSERVATIONS = ("glyphs", "blstats", "message")
+"""What the paper's network sees: the map [21, 79], the status line [27] and the message [256]."""
+DEFAULTS: dict[str, Any] = {"observation_keys": OBSERVATIONS, "fix_moon_phase": True}
+"""Keywords of every environment made here."""
+
+
+class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
+    """A MiniHack or NetHack environment whose episodes are a function of their seed.
+
+    `reset(seed=s)` gives the same level and the same course of the game in every process; without a seed the episodes
+    continue the sequence that the last seed began. A timeout counts as truncated, where NLE calls it terminated.
+    The final observation is what the agent saw at the end: NLE shows a blank screen, because it has left the game by then.
+    info["position"] is (row, column).
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.game = game = cast(Any, env.unwrapped)
+        self._draws = np.random.default_rng()
+        self._last: tuple[NDArray[Any], ...] | None = None  # what the agent saw when the game ended
+        self._quit, self._click_through = game._quit_game, game._perform_known_steps
+        game._quit_game, game._perform_known_steps = self._before_quitting, self._before_clicking
+        if hasattr(game, "_patch_nhdat"):
+            game._patch_nhdat = self._compile_level
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Begin the episode of this seed."""
+        if seed is not None:
+            self._draws = np.random.default_rng(seed)
+        core, display, layout, choice = map(int, self._draws.integers(2**62, size=4))
+        self.game.nethack.set_initial_seeds(core, display, False)
+        self.game._frozen_steps = 0  # the penalty for a clock that stands still does not outlive the episode
+        if hasattr(self.game, "minigrid_env"):
+            self.game.minigrid_env.unwrapped.np_random = np.random.default_rng(layout)
+        before = random.getstate()
+        random.seed(choice)
+        try:
+            obs, info = self.env.reset(seed=seed, **({} if options is None else {"options": options}))
+        finally:
+            random.setstate(before)
+        return _copied(obs), info | self._position(self.game.last_observation)
+
+    def step(self, action: Any) -> tuple[dict[str, NDArray[Any]], Any, bool, bool, dict[str, Any]]:
+        """One action of the game."""
+        self._last = None
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if info["end_status"] == self.game.StepStatus.ABORTED:
+            terminated, truncated = False, True
+        seen = self._last or self.game.last_observation
+        if self._last is not None:
+            obs = self.game._get_observation(self._last)
+        return _copied(obs), reward, terminated, truncated, info | self._position(seen)
+
+    def _position(self, seen: tuple[NDArray[Any], ...]) -> dict[str, Any]:
+        column, row = seen[self.game._blstats_index][:2]
+        return {"position": np.array((row, column))}
+
+    def _before_quitting(self, observation: Any, *rest: Any) -> Any:
+        """The task has ended while the game has not; keep the screen before NLE quits the game."""
+        self._last = tuple(part.copy() for part in observation)
+        return self._quit(observation, *rest)
+
+    def _before_clicking(self, observation: Any, *rest: Any, **options: Any) -> Any:
+        """The game has ended; keep the screen before NLE clicks through the farewell."""
+        if observation[self.game._program_state_index][0]:
+            self._last = tuple(part.copy() for part in observation)
+        return self._click_through(observation, *rest, **options)
+
+    def _compile_level(self, description: str) -> None:
+        """Make `description` the level of the next reset.
+
+        MiniHack does this with a shell script of six processes, at every reset of MultiRoom, and goes on with the old
+        level if one of them fails. Two processes do, and a failure is an error.
+        """
+        from minihack.base import HACKDIR, LIB_DIR, PATH_DAT_DIR
+
+        home = Path(self.game.nethack._vardir)
+        library = home / "lib"
+        if not library.exists():
+            library.mkdir()
+            for file in Path(LIB_DIR).iterdir():
+                (library / file.name).write_bytes(file.read_bytes())
+        if description.endswith(".des"):  # a file, as given or among MiniHack's own
+            path = Path(description)
+            description = (path if path.exists() else Path(PATH_DAT_DIR) / path).read_text()
+        (home / "mylevel.des").write_text(description)
+        for command in ([f"{HACKDIR}/lev_comp", "../mylevel.des"], [f"{HACKDIR}/dlb", "cf", "../nhdat.new"]):
+            if command[0].endswith("dlb"):
+                command += sorted(file.name for file in library.iterdir())
+            done = subprocess.run(command, cwd=library, capture_output=True, text=True, check=False)
+            if done.returncode:
+                reason = " ".join((done.stdout + done.stderr).split())
+                raise UserError(f"{Path(command[0]).name} could not compile a MiniHack level: {reason}")
+        (home / "nhdat.new").replace(home / "nhdat")
+
+
+def _copied(obs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """NLE writes every observation into the same memory."""
+    return {key: part.copy() for key, part in obs.items()}

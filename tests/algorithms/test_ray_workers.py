@@ -1,0 +1,233 @@
+"""Workers of IMPALA as Ray actors: real kills, a node that disappears, a memory that all share, resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("ray")
+
+import ray
+
+from critex.algorithms import impala
+from critex.algorithms.impala import IMPALA, Config, make_worker
+from critex.algorithms.ray_workers import RayWorkers, RemoteWorker, SharedMemory, difference, joined
+from critex.bonus import WelfordScaler
+from critex.explorers import CAEPlusConfig, EllipticalConfig, RivalConfig
+from critex.run import Run, to_dict
+from tests.algorithms.conftest import QUIET, metrics
+
+CPU = torch.device("cpu")
+CART: dict[str, Any] = {"env": "CartPole-v1", "unroll": 20, "num_envs": 2, "hidden": (8,), **QUIET}
+
+
+# --- sharing, without Ray ---
+
+
+def test_moments_join_and_part() -> None:
+    rng = torch.Generator().manual_seed(0)
+    samples = [torch.rand(n, generator=rng, dtype=torch.float64) for n in (7, 5)]
+    scalers = [WelfordScaler() for _ in range(3)]
+    for scaler, sample in zip(scalers, [*samples, torch.cat(samples)], strict=True):
+        scaler(sample)
+    a, b, both = (scaler.moments for scaler in scalers)
+    assert joined(a, b) == pytest.approx(both) and difference(both, a) == pytest.approx(b)
+    nothing = [0.0, 0.0, 0.0]
+    assert joined(a, nothing) == a == joined(nothing, a) and difference(a, a) == nothing
+
+
+def test_a_lifelong_memory_is_the_sum_of_all_workers() -> None:
+    """Two workers and a learner after two rounds: each knows what both have seen, and nothing twice."""
+    cfg = Config(explorer="cae", bonus=EllipticalConfig(), **CART)
+    learner = make_worker(cfg, CPU).agent
+    memory, workers = SharedMemory(learner.explorer), [RemoteWorker(to_dict(cfg), i) for i in range(2)]
+    weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
+    news: list[list[Any]] = [[], []]
+    rows = []
+    for _ in range(2):
+        for i, worker in enumerate(workers):
+            unroll, gain = worker.collect(weights, news[i])
+            news[i] = []
+            news[1 - i].append(gain)
+            memory.merge(gain)
+            phi = learner.explorer.phi(unroll.steps.obs, unroll.steps.action, None)
+            rows.append(phi.detach().double().flatten(0, 1))
+    psi = torch.cat(rows)
+    everything = torch.eye(psi.shape[-1], dtype=torch.float64) + psi.T @ psi
+    torch.testing.assert_close(learner.explorer.gram.matrix()[0], everything)
+    workers[0].memory.merge(news[0][0])
+    torch.testing.assert_close(workers[0].worker.agent.explorer.gram.matrix()[0], everything)
+    assert learner.explorer.scaler.moments[2] == len(psi)
+    # a worker that begins now gets it all at once
+    late = RemoteWorker(to_dict(cfg), 9)
+    late.memory.merge(memory.everything())
+    torch.testing.assert_close(late.worker.agent.explorer.gram.matrix()[0], everything)
+    assert not late.memory.gain()[".gram"].abs().max() > 1e-9
+
+
+def test_an_episodic_memory_stays_where_it_is() -> None:
+    cfg = Config(explorer="cae", bonus=EllipticalConfig(scope="episodic", scaling="none"), **CART)
+    memory = SharedMemory(make_worker(cfg, CPU).agent.explorer)
+    assert not memory.grams and memory.everything() == {}
+
+
+def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
+    cfg = Config(explorer="rnd", bonus=RivalConfig(width=8), **CART)
+    learner = make_worker(cfg, CPU).agent
+    with torch.no_grad():
+        for parameter in learner.explorer.parameters():
+            parameter.fill_(0.5)  # the frozen target as well
+    workers = [RemoteWorker(to_dict(cfg), i) for i in range(2)]
+    weights = {
+        "network": learner.network.state_dict(),
+        "explorer": dict(learner.explorer.named_parameters()),
+        "updates": 3,
+    }
+    unrolls = [worker.collect(weights, [])[0] for worker in workers]
+    for worker in workers:
+        assert all(bool((p == 0.5).all()) for p in worker.worker.agent.explorer.parameters())
+    assert not torch.equal(unrolls[0].steps.obs[0], unrolls[1].steps.obs[0])
+    assert unrolls[0].version == 3
+
+
+# --- with Ray: a cluster of two nodes on this machine ---
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    ray.init(
+        address=made.address, log_to_driver=False, logging_level="ERROR"
+    )  # this process belongs to the head
+    made.add_node(num_cpus=2)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def workers_of(path: Path, updates: list[Any], **options: Any) -> Path:
+    """Train with workers, doing updates[i]() after update i."""
+    cfg = Config(out=str(path), **{**CART, "log_every": 1, "workers": 2, **options})
+    update = IMPALA.update
+    calls: list[int] = []
+
+    def watched(self: IMPALA, unroll: Any) -> Any:
+        steps = unroll.steps
+        assert steps.reward.shape == (20, 2) and unroll.log_prob.isfinite().all()
+        # a whole unroll: each step begins where the last one ended
+        inside = ~steps.ended[:-1]
+        assert torch.equal(steps.obs[1:][inside], steps.next_obs[:-1][inside])
+        losses = update(self, unroll)
+        if len(calls) < len(updates) and updates[len(calls)]:
+            updates[len(calls)]()
+        calls.append(1)
+        return losses
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IMPALA, "update", watched)
+        with Run.create("impala", cfg) as run:
+            impala.train(cfg, run)
+    return path
+
+
+def actor_processes() -> list[int]:
+    """Process ids of the workers on this machine."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if entry.read_bytes().startswith(b"ray::RemoteWorker"):
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGKILL in the middle of an unroll; the run ends with all of its steps and a memory of all."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        victim = actor_processes()[0]
+        os.kill(victim, signal.SIGKILL)
+        killed.append(victim)
+
+    options = {"explorer": "cae", "bonus": EllipticalConfig(), "steps": 40 * 40}
+    path = workers_of(tmp_path / "run", [None] * 4 + [kill] + [None] * 8 + [kill], **options)
+    lines = [line for line in metrics(path) if line["kind"] == "train"]
+    assert len(killed) == 2 and len(lines) == 40 and lines[-1]["step"] == 1600
+    assert max(line["policy_lag"] for line in lines) >= 1
+    assert all(line["bonus"] > 0 for line in lines)
+    assert "another one takes its place" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_with_workers_goes_on_from_its_checkpoint(cluster: Any, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    bonus = CAEPlusConfig(u_dim=4)
+    options = {"explorer": "cae_plus", "bonus": bonus, "steps": 20 * 40, "checkpoint_every": 1}
+    with pytest.raises(Stop):
+        workers_of(tmp_path / "run", [None] * 9 + [stop], **options)
+    assert not [p for p in actor_processes() if _alive(p)]  # nobody is left behind
+    cfg = Config(out=str(tmp_path / "run"), **{**CART, "log_every": 1, "workers": 2, **options})
+    with Run.open(tmp_path / "run", cfg) as run:
+        impala.train(cfg, run)
+    lines = [line for line in metrics(tmp_path / "run") if line["kind"] == "train"]
+    assert [line["step"] for line in lines] == list(range(40, 801, 40))
+    assert max(line["policy_lag"] for line in lines) <= 3  # counted on from the checkpoint
+
+
+def _alive(process: int) -> bool:
+    for _ in range(50):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_work_is_an_error(cluster: Any, tmp_path: Path) -> None:
+    """A mistake is reported as it is, and not repeated for ever."""
+    cfg = Config(out=str(tmp_path / "run"), **{**CART, "workers": 1})
+    workers = RayWorkers(cfg, make_worker(cfg, CPU).agent)
+    workers.agent.network.actor.weight = torch.nn.Parameter(torch.zeros(5, 8))
+    try:
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            workers.collect()
+    finally:
+        workers.close()
+
+
+@pytest.mark.slow
+def test_a_node_that_disappears_is_survived(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Last, because the node does not come back: three workers on two nodes, one node removed in mid-run."""
+    (node,) = (n for n in cluster.list_all_nodes() if not n.head)
+
+    def remove() -> None:
+        cluster.remove_node(node, allow_graceful=False)
+
+    path = workers_of(tmp_path / "run", [None] * 6 + [remove], workers=3, steps=40 * 40)
+    lines = [line for line in metrics(path) if line["kind"] == "train"]
+    assert len(lines) == 40 and lines[-1]["step"] == 1600
+    assert "another one takes its place" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""The network of the paper's MiniHack runs: every size by its arithmetic, the crop, the compact variant."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from critex.errors import UserError
+from critex.networks import encoder, mlp
+from critex.networks.nethack import CROP, SIZES, NetHack, cropped, is_nethack
+
+SPACE = gym.spaces.Dict(
+    {
+        "blstats": gym.spaces.Box(-(2**31), 2**31 - 1, (27,), np.int64),
+        "glyphs": gym.spaces.Box(0, 5976, (21, 79), np.int16),
+        "message": gym.spaces.Box(0, 255, (256,), np.uint8),
+    }
+)
+
+
+def size(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def observation(*batch: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    blstats = torch.randint(0, 21, (*batch, 27), generator=rng)
+    glyphs = torch.randint(0, 5976, (*batch, 21, 79), generator=rng).short()
+    message = torch.randint(0, 256, (*batch, 256), generator=rng).to(torch.uint8)
+    return {"blstats": blstats, "glyphs": glyphs, "message": message}
+
+
+def test_layer_by_layer() -> None:
+    with torch.device("meta"):
+        net = NetHack(SPACE, "paper")
+        fc2 = mlp([net.dim, net.dim])
+    assert size(net.glyphs) == 382_464
+    assert size(net.map) == size(net.crop) == 17_352
+    assert size(net.status) == 5_952
+    assert size(net.message) == 8_192 + 14_400 + 28_736 + 49_408 + 49_344
+    assert net.join.in_features == 14_048 and size(net.join) == 14_386_176
+    assert size(net) + size(fc2) == 16_008_976
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_any_batch_shape(name: str) -> None:
+    torch.manual_seed(0)
+    net = NetHack(SPACE, name)
+    obs = observation(2, 3)
+    with torch.no_grad():
+        out = net(obs)
+        rows = net({key: x.flatten(0, 1) for key, x in obs.items()})
+        one = net({key: x[1, 2] for key, x in obs.items()})
+    assert out.shape == (2, 3, net.dim) and one.shape == (net.dim,)
+    assert torch.allclose(out.flatten(0, 1), rows, atol=1e-5) and torch.allclose(out[1, 2], one, atol=1e-5)
+
+
+def test_every_part_of_the_screen_counts() -> None:
+    torch.manual_seed(0)
+    net, obs = NetHack(SPACE, "compact"), observation(1)
+    with torch.no_grad():
+        before = net(obs)
+        for key, where in (("glyphs", (0, 20, 78)), ("blstats", (0, 26)), ("message", (0, 3))):
+            changed = {k: x.clone() for k, x in obs.items()}
+            changed[key][where] += 1
+            assert not torch.equal(net(changed), before), key
+
+
+def test_the_crop_by_hand() -> None:
+    glyphs = torch.arange(21 * 79).view(1, 21, 79).expand(2, -1, -1)
+    x, y = torch.tensor([40, 0]), torch.tensor([10, 20])
+    crop = cropped(glyphs, x, y, torch.tensor(CROP))
+    assert crop.shape == (2, 9, 9)
+    for i, (column, row) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
+        for r, dr in enumerate(range(-5, 4)):
+            for c, dc in enumerate(range(-5, 4)):
+                inside = 0 <= row + dr < 21 and 0 <= column + dc < 79
+                assert crop[i, r, c] == (79 * (row + dr) + column + dc if inside else 0)
+
+
+def test_the_encoder_of_the_space() -> None:
+    assert is_nethack(SPACE) and not is_nethack(gym.spaces.Dict({"glyphs": SPACE["glyphs"]}))
+    assert isinstance(encoder(SPACE), NetHack) and encoder(SPACE).dim == 256
+    with torch.device("meta"):
+        assert encoder(SPACE, "paper").dim == 1024
+    with pytest.raises(UserError, match="unknown network"):
+        NetHack(SPACE, "huge")
