@@ -22,11 +22,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from critex.presets import default_config
 from critex.algorithms.ppo import PPO
 from critex.data import Rollout
 from critex.envs import Envs
 from critex.explorers import EXPLORERS
+from critex.presets import default_config
 
 RESULTS = Path(__file__).parent / "results" / "explorers.json"
 PAPER_RATIO = 17 / 22  # hours of CAE and of E3B on MiniHack, as the paper prints them

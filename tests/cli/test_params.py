@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from critex.suite.paper_tables import paper_parameters
 
 from critex import cli
-from critex.errors import UserError
 from critex.cli.params import ACTIONS, TASKS, methods, report, sizes
-from critex.suite.paper_tables import paper_parameters
+from critex.errors import UserError
 
 
 def test_table_2() -> None:

@@ -118,13 +118,13 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         "train": list(ALGORITHMS),
         "suite": list(ACTIONS),
     }
-    for context, options in found.items():
-        flags = [flag for option in options for flag in option.flags]
+    for context, known in found.items():
+        flags = [flag for option in known for flag in option.flags]
         words[context] = [*extra.get(context, ()), *dict.fromkeys(flags), "--help"]
     values = {
         f"--{option.name}": list(option.choices)
-        for options in found.values()
-        for option in options
+        for known in found.values()
+        for option in known
         if option.choices and option.flags
     }
     return words, values | {"--explorer": list(EXPLORERS)}

@@ -166,9 +166,7 @@ def cell(args: list[str]) -> None:
         lock = Lock(out)
         try:
             with (out / METRICS).open("w", encoding="utf-8") as metrics:
-                _run(
-                    SUITES[options.suite], options.problem, options.method, options.episodes, out, metrics
-                )
+                _run(SUITES[options.suite], options.problem, options.method, options.episodes, out, metrics)
         finally:
             lock.release()
 

@@ -50,7 +50,7 @@ def train_config(name: str, args: list[str]) -> Any:
         namespace={"__doc__": config.__doc__},
     )
     values = typed(**{f.name: getattr(default, f.name) for f in fields(default)})
-    parsed = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default))
+    parsed: Any = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default))
     if default.env.startswith(f"{parsed.env}?"):  # the preset adds the options of its task to the id
         parsed.env = default.env
     return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})

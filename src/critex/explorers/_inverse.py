@@ -53,6 +53,8 @@ class InverseDynamics(nn.Module):
     low: Tensor
     high: Tensor
 
+    _min_log_std: Tensor
+
     def __init__(self, width: int, embedding: Embedding, hidden: int, options: InverseConfig) -> None:
         super().__init__()
         self.discrete = embedding.discrete

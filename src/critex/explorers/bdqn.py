@@ -47,8 +47,10 @@ class BDQN(Elliptical):
         super().__init__(config, setting)
         self._period = config.sample_every
 
-    def _pay(self, quadratic: Tensor, step: Transition) -> tuple[Tensor, Tensor]:
+    def _pay(
+        self, quadratic: Tensor, step: Transition, projected: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         held, before = self._delta, self._steps
-        paid = super()._pay(quadratic, step)
+        paid = super()._pay(quadratic, step, projected)
         self._delta = held if before // self._period == self._steps // self._period else None
         return paid

@@ -121,8 +121,8 @@ def render(
     """The report: the overview of the suite, if there is one, and a section for each environment."""
     data = {"sections": [part["data"] for part in (*sections, *(suite["panels"] if suite else ()))]}
     slugs = {section["env"]: section["slug"] for section in sections}
-    words = {"sections": sections, "problems": problems, "runs": runs, "suite": suite, "slugs": slugs}
-    return page("index.html.j2", data, **words, about=about)
+    words: dict[str, Any] = {"sections": sections, "problems": problems, "runs": runs, "suite": suite}
+    return page("index.html.j2", data, **words, slugs=slugs, about=about)
 
 
 def page(template: str, data: dict[str, Any], package: str = "critex.report", **words: Any) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from critex.console import notice
 from critex.data.files import TEMPORARY, Damaged, load_state, own_directory, save_state
 from critex.errors import UserError
-from critex.console import notice
 from critex.run.record import CONFIG, read_run_id
 
 CHECKPOINTS = "checkpoints"

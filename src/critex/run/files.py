@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from critex.console import notice
 from critex.data.files import TEMPORARY, atomic_write, open_file, sync_directory, write_all
 from critex.errors import UserError
-from critex.console import notice
 
 __all__ = [
     "LOCK",

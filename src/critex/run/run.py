@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from critex.console import lost_output, notice, open_standard_streams
 from critex.data import Transition, derive_seed
 from critex.data.files import Damaged, atomic_write, own_directory, refuse_link, sync_directory
 from critex.errors import UserError
@@ -26,7 +27,6 @@ from critex.run.checkpoint import (
     without_tensors,
 )
 from critex.run.config import RunConfig, to_dict
-from critex.console import lost_output, notice, open_standard_streams
 from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
 from critex.run.files import LOCK, Lock, disk_errors
 from critex.run.interrupt import Interrupted, StopSignals

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from critex.presets import default_config
 from critex.errors import UserError, unknown
+from critex.presets import default_config
 from critex.suite.jobs import Job
 
 # A suite's runs mirror nothing, and checkpoint by the clock: their steps take from microseconds to milliseconds.
