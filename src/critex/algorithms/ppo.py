@@ -418,7 +418,7 @@ Agent = PPO
 
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = PPO(cfg, envs.observation_space, envs.action_space, run.device)
     agent.see(envs.obs, learn=True)
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}

@@ -250,7 +250,7 @@ Agent = SAC
 
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = SAC(cfg, envs.observation_space, envs.action_space, run.device)
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}

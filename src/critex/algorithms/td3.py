@@ -214,7 +214,7 @@ Agent = TD3
 
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = TD3(cfg, envs.observation_space, envs.action_space, run.device)
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "replay": replay, "envs": envs}

@@ -29,6 +29,9 @@ class RunConfig:
     threads: int = 1
     """Threads of torch and of BLAS; 0 leaves their own choice. Exact resume is promised for an unchanged number."""
 
+    env_workers: int = 1
+    """Processes that the environments are split over; the results are the same for every number."""
+
     log_every: int = 1_000
     """Environment steps from one line of training metrics to the next."""
 
@@ -63,6 +66,7 @@ def check(options: RunConfig) -> None:
         options,
         seed=0,
         threads=0,
+        env_workers=1,
         log_every=1,
         eval_every=0,
         eval_episodes=1,

@@ -57,7 +57,7 @@ class Logbook:
             value = float(episode.return_)
             self._returns.append(value)
             line = {"return": value, "length": int(episode.length), "env": int(episode.env)}
-            self.write("episode", step - episode.ago, line)
+            self.write("episode", step - episode.ago, line | episode.measures)
 
     def due(self, step: int) -> bool:
         """Whether it is time for a train line."""
