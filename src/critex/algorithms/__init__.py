@@ -12,7 +12,7 @@ from critex.errors import UserError, unknown
 from critex.explorers import explorer_class, explorer_preset
 from critex.run import from_dict
 
-ALGORITHMS = ("dqn", "dsac", "ppo", "sac", "td3")
+ALGORITHMS = ("dqn", "dsac", "ppo", "ppo_recurrent", "sac", "td3")
 
 
 def algorithm_module(name: str) -> ModuleType:

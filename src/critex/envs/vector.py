@@ -194,6 +194,11 @@ class Envs:
         self._finished, self._clock = [], 0
         return finished
 
+    @property
+    def starting(self) -> Tensor:
+        """Which envs stand at the first observation of an episode, [N] bool."""
+        return self._start
+
     def render(self) -> list[Any]:
         """One frame per env; make the envs with render_mode="rgb_array"."""
         for group in self._groups:
