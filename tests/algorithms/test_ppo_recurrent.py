@@ -44,7 +44,7 @@ def recall() -> Any:
 
 def config(out: Path, explorer: str = "none", **options: Any) -> Config:
     defaults: dict[str, Any] = {
-        "env": "Recall-v0", "steps": 512, "num_envs": 4, "rollout": 16, "width": 16, "log_every": 64,
+        "env": "Recall-v0", "steps": 512, "num_envs": 4, "rollout": 16, "core_width": 16, "hidden": (16,), "log_every": 64,
         "progress": False, "tensorboard": False, "bonus": explorer_class(explorer).Config(),
     }  # fmt: skip
     return Config(out=str(out), explorer=explorer, **{**defaults, **options})
@@ -59,7 +59,7 @@ def metrics(cfg: Config) -> list[dict[str, Any]]:
 def test_it_remembers(tmp_path: Path) -> None:
     """Recall cannot be solved above chance without a memory."""
     options = {"steps": 8_192, "num_envs": 16, "rollout": 32, "learning_rate": 4e-3, "max_grad_norm": 0.5}
-    lines = metrics(config(tmp_path / "a", **options, width=32, normalize_advantage=True))
+    lines = metrics(config(tmp_path / "a", **options, core_width=32, hidden=(32,), normalize_advantage=True))
     last = [line["return"] for line in lines if line["kind"] == "episode"][-200:]
     assert np.mean(last) > 0.95
 
@@ -104,7 +104,7 @@ def test_the_first_epoch_sees_the_policy_that_acted(tmp_path: Path) -> None:
 
 def test_evaluation_has_a_memory_of_its_own() -> None:
     envs = Envs("Recall-v0", 4)
-    cfg = Config(env="Recall-v0", num_envs=4, sample_actions=False, width=16)
+    cfg = Config(env="Recall-v0", num_envs=4, sample_actions=False)
     agent = RecurrentPPO(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
     agent.act(envs.obs)
     before = [part.clone() for part in agent.memory]

@@ -19,7 +19,7 @@ from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError, require_at_least, require_widths
 from critex.explorers import ExplorationConfig
 from critex.explorers import Setting, make_explorer  # CAE
 from critex.networks.visual import Kind, Memory, RecurrentActorCritic
@@ -45,8 +45,10 @@ class Config(ExplorationConfig, RunConfig):
     """Recurrent core."""
     core_layers: int = 1
     """Layers of the core."""
-    width: int = 256
-    """Width of the core, and of the compact trunk's φ."""
+    core_width: int = 256
+    """Width of the core."""
+    hidden: tuple[int, ...] = (256,)
+    """Widths of the compact trunk's layers above its encoder; the last one is φ."""
 
     rollout: int = 128
     """Steps of each environment between two updates: the length of the sequences."""
@@ -79,8 +81,9 @@ class Config(ExplorationConfig, RunConfig):
 
     def __post_init__(self) -> None:
         require_at_least(
-            self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0, core_layers=1, width=1
+            self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0, core_layers=1, core_width=1
         )
+        require_widths(self.hidden)
         if self.bonus_in == "value" or self.recompute:
             raise UserError("ppo_recurrent takes bonus_in=reward without recompute")
         if self.num_envs % self.minibatches:
@@ -112,7 +115,13 @@ class RecurrentPPO:
             raise UserError(f"ppo_recurrent needs Discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device, self.actions = cfg, device, int(action_space.n)
         self.net = RecurrentActorCritic(
-            observation_space, self.actions, cfg.network, cfg.core, cfg.core_layers, cfg.width
+            observation_space,
+            self.actions,
+            cfg.network,
+            cfg.core,
+            cfg.core_layers,
+            cfg.core_width,
+            cfg.hidden,
         ).to(device)
         self.weights = list(self.net.parameters())
         self.optimizer = torch.optim.Adam(self.weights, lr=cfg.learning_rate, eps=1e-5)

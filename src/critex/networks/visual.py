@@ -172,18 +172,22 @@ def _flat(x: Tree, dims: int) -> Tensor:
 
 
 class CompactTrunk(nn.Module):
-    """φ(s) = relu(W·encode(s)): the encoder of the observation space and one linear layer."""
+    """φ(s): the encoder of the observation space, then linear layers of these widths with ReLU."""
 
-    def __init__(self, space: gym.Space[Any], width: int) -> None:
+    def __init__(self, space: gym.Space[Any], hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.encode = encoder(space)
-        self.out, self.dim = nn.Linear(self.encode.dim, width), width
+        self.layers: Any = nn.ModuleList(nn.Linear(*pair) for pair in pairwise((self.encode.dim, *hidden)))
+        self.dim = hidden[-1]
 
     def learn(self, obs: Tree) -> None:
         """Nothing to learn outside of the gradient."""
 
     def forward(self, obs: Tree) -> Tensor:
-        return F.relu(self.out(self.encode(obs)))
+        phi: Tensor = self.encode(obs)
+        for layer in self.layers:
+            phi = F.relu(layer(phi))
+        return phi
 
 
 class RecurrentActorCritic(nn.Module):
@@ -200,11 +204,12 @@ class RecurrentActorCritic(nn.Module):
         core: Literal["lstm", "gru"] = "lstm",
         layers: int = 1,
         width: int = 256,
+        hidden: tuple[int, ...] = (256,),
     ) -> None:
         super().__init__()
         compact = network == "compact"
         self.trunk: CompactTrunk | HabitatTrunk = (
-            CompactTrunk(observation_space, width) if compact else HabitatTrunk(observation_space, network)
+            CompactTrunk(observation_space, hidden) if compact else HabitatTrunk(observation_space, network)
         )
         self.previous = nn.Embedding(actions + 1, 32)
         recurrent = nn.LSTM if core == "lstm" else nn.GRU

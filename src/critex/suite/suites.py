@@ -37,7 +37,7 @@ SMOKE = {
     "dqn": "--learning-starts 100",
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
     "ppo": "--rollout 200 --minibatches 4",
-    "ppo_recurrent": "--rollout 75 --num-envs 4 --width 32",
+    "ppo_recurrent": "--rollout 75 --num-envs 4 --hidden 32 --core-width 32",
     "sac": "--learning-starts 200",
     "td3": "--learning-starts 200",
 }
