@@ -45,6 +45,7 @@ FAMILIES = {
     ),
     "minihack": Family(r"MiniHack-.+", "minihack", "critex[minihack]"),
     "nethack": Family(r"NetHack.+", "nle", "critex[minihack]"),
+    "habitat": Family(r"HabitatExplore-.+", "critex.envs.habitat", "habitat-lab"),
     "vizdoom_explore": Family(r"VizdoomExplore-.+", "critex.envs.vizdoom", "critex[vizdoom]"),
     "vizdoom": Family(r"(?i)vizdoom.+", "vizdoom.gymnasium_wrapper", "critex[vizdoom]"),
     "atari": Family(r"ALE/.+|.+NoFrameskip-v4", "ale_py", "ale-py"),

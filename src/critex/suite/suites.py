@@ -124,7 +124,21 @@ _SUITES = (
     ),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in _SUITES}
+# Reward-free exploration through a camera. Equal α for all, the paper's for Habitat; small enough for two cores.
+VISUAL = Suite(
+    "visual",
+    "Table 6's setting on ViZDoom: how much of unseen levels is discovered without any reward",
+    tasks=(Task("VizdoomExplore-train-v0?resolution=40x30", 200_000),),
+    methods=tuple(Method("ppo_recurrent", e) for e in "none cae cae_plus e3b rnd icm noveld".split()),
+    seeds=(1, 2),
+    flags=(
+        "--eval-env VizdoomExplore-test-v0?resolution=40x30 --eval-every 100000 --eval-episodes 32 --num-envs 8 "
+        "--epochs 2 --alpha 0.1"
+    ),
+    score="evaluations",
+)
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL)}
 
 
 def suite_named(name: str) -> Suite:
