@@ -54,7 +54,6 @@ def overrides(split: str, size: int = SIZE) -> list[str]:
         f"{depth}.min_depth=0.0",
         f"{depth}.max_depth=10.0",
         f"{depth}.normalize_depth=True",
-        "+habitat/task/lab_sensors=[gps_sensor,compass_sensor]",
     ]
 
 
@@ -76,7 +75,7 @@ def observation(raw: dict[str, Any], size: int = SIZE) -> dict[str, NDArray[Any]
     if missing:
         raise UserError(f"Habitat gives no {', '.join(missing)}; its sensors are {', '.join(sorted(raw))}")
     rgb, depth = np.asarray(raw["rgb"], np.uint8)[..., :3], np.asarray(raw["depth"], np.float32)
-    obs = {
+    obs: dict[str, NDArray[Any]] = {
         "rgb": rgb,
         "depth": depth.reshape(*depth.shape[:2], 1),
         "gps": np.asarray(raw["gps"], np.float32).reshape(2),
@@ -111,6 +110,23 @@ def metres_per_cell(
     return float(min(abs(upper[0] - lower[0]), abs(upper[2] - lower[2])) / resolution)
 
 
+def configuration(split: str, size: int = SIZE) -> Any:
+    """habitat-lab's configuration with our settings, and with GPS and compass among the sensors."""
+    import habitat  # type: ignore[import-not-found]
+    from habitat.config import read_write  # type: ignore[import-not-found]
+    from habitat.config.default_structured_configs import (  # type: ignore[import-not-found]
+        CompassSensorConfig,
+        GPSSensorConfig,
+    )
+
+    config = habitat.get_config(BASE, overrides=overrides(split, size))
+    with read_write(config):
+        config.habitat.task.lab_sensors.update(
+            {"gps_sensor": GPSSensorConfig(), "compass_sensor": CompassSensorConfig()}
+        )
+    return config
+
+
 class HabitatExplore(gym.Env[Any, np.int64]):
     """A PointNav episode on HM3D without its goal and its reward: 500 steps, or until STOP.
 
@@ -126,12 +142,11 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         self.action_space = spaces.Discrete(len(ACTIONS))
         self.size, self.render_mode = size, render_mode
         try:
-            import habitat  # type: ignore[import-not-found]
+            import habitat
         except ImportError as error:
             raise UserError(f"HabitatExplore cannot be made ({error}); {INSTALL}") from error
         try:
-            config = habitat.get_config(BASE, overrides=overrides(split, size))
-            self._env: Any = habitat.Env(config=config)
+            self._env: Any = habitat.Env(config=configuration(split, size))
         except (FileNotFoundError, RuntimeError, AssertionError) as error:
             raise UserError(
                 f"Habitat cannot load HM3D ({' '.join(str(error).split())}); {INSTALL}"
