@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import torch
 
+from critex.envs.habitat import observation_space as sensors
 from critex.errors import UserError
-from critex.networks.visual import Camera, Kind, RecurrentActorCritic, sensors
+from critex.networks.visual import Camera, Kind, RecurrentActorCritic
 
 
 @pytest.mark.parametrize("kind, policy", [("resnet50", 12_525_221), ("resnet18", 8_546_725)])

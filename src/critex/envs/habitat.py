@@ -57,12 +57,12 @@ def overrides(split: str, size: int = SIZE) -> list[str]:
     ]
 
 
-def observation_space(size: int = SIZE) -> spaces.Dict:
+def observation_space(height: int = SIZE, width: int = SIZE) -> spaces.Dict:
     """`rgb`, `depth` (0–10 m as [0, 1]), `gps` (metres, in the frame of the start) and `compass` (radians)."""
     return spaces.Dict(
         {
-            "rgb": spaces.Box(0, 255, (size, size, 3), np.uint8),
-            "depth": spaces.Box(0.0, 1.0, (size, size, 1), np.float32),
+            "rgb": spaces.Box(0, 255, (height, width, 3), np.uint8),
+            "depth": spaces.Box(0.0, 1.0, (height, width, 1), np.float32),
             "gps": spaces.Box(-np.inf, np.inf, (2,), np.float32),
             "compass": spaces.Box(-np.pi, np.pi, (1,), np.float32),
         }
@@ -138,7 +138,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, split: str = "train", size: int = SIZE, render_mode: str | None = None) -> None:
-        self.observation_space = observation_space(size)
+        self.observation_space = observation_space(size, size)
         self.action_space = spaces.Discrete(len(ACTIONS))
         self.size, self.render_mode = size, render_mode
         try:

@@ -23,6 +23,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from critex.envs.coverage import UNITS_PER_METRE, FloorPlan, floor_plan
+from critex.envs.habitat import observation_space
 from critex.envs.wad import level, read_maps, static, write_wad
 from critex.errors import UserError, unknown
 
@@ -73,7 +74,8 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         self.screen, self.factor = screen(resolution)
         self.sensors, self.steps, self.render_mode = sensors, steps, render_mode
         width, height = (int(side) // self.factor for side in self.screen.name[4:].split("X"))
-        self.observation_space = observation_space(height, width, sensors)
+        image = spaces.Box(0, 255, (height, width, 4), np.uint8)
+        self.observation_space = image if sensors == "image" else observation_space(height, width)
         self.action_space = spaces.Discrete(3)
         self._game: vzd.DoomGame | None = None
         self.plan: FloorPlan
@@ -142,6 +144,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         game.set_doom_game_path(str(wads()[1]))  # its textures are those of the first game, too
         game.set_doom_scenario_path(str(static_wad()))
         game.set_doom_config_path(str(static_wad().with_suffix(".ini")))
+        game.add_game_args("+gl_cachenodes 0")  # no files in the working directory
         game.set_screen_resolution(self.screen)
         game.set_screen_format(vzd.ScreenFormat.RGB24)
         game.set_depth_buffer_enabled(True)
@@ -187,20 +190,6 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
     def _position(self) -> NDArray[np.int64]:
         row, column = self.path[-1]
         return np.array([self.level, int(row), int(column)])
-
-
-def observation_space(height: int, width: int, sensors: str) -> spaces.Space[Any]:
-    """One image of four channels, or the sensors of the paper's Habitat runs."""
-    if sensors == "image":
-        return spaces.Box(0, 255, (height, width, 4), np.uint8)
-    return spaces.Dict(
-        {
-            "rgb": spaces.Box(0, 255, (height, width, 3), np.uint8),
-            "depth": spaces.Box(0.0, 1.0, (height, width, 1), np.float32),
-            "gps": spaces.Box(-np.inf, np.inf, (2,), np.float32),
-            "compass": spaces.Box(-np.pi, np.pi, (1,), np.float32),
-        }
-    )
 
 
 def relative_pose(

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import gymnasium as gym
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -249,16 +248,3 @@ class RecurrentActorCritic(nn.Module):
             outputs.append(out)
         hidden = torch.cat(outputs)
         return self.actor(hidden), self.critic(hidden).squeeze(-1), memory
-
-
-def sensors(height: int, width: int) -> gym.spaces.Dict:
-    """The observation space of the paper's Habitat agents, for an image of this size."""
-    box = gym.spaces.Box
-    return gym.spaces.Dict(
-        {
-            "rgb": box(0, 255, (height, width, 3), np.uint8),
-            "depth": box(0.0, 1.0, (height, width, 1), np.float32),
-            "gps": box(-np.inf, np.inf, (2,), np.float32),
-            "compass": box(-np.pi, np.pi, (1,), np.float32),
-        }
-    )
