@@ -175,6 +175,7 @@ SHORT = {  # the smallest runs that log everything
     "dsac": "--env Pendulum-v1 --learning-starts 100 --steps-per-update 10 --hidden 16",
     "impala": "--env CartPole-v1 --unroll 15 --num-envs 2 --hidden 16",
     "ppo": "--env Pendulum-v1 --rollout 100 --minibatches 4 --hidden 16",
+    "ppo_recurrent": "--env CartPole-v1 --rollout 50 --num-envs 2 --hidden 16 --core-width 16",
     "sac": "--env Pendulum-v1 --learning-starts 100 --hidden 16",
     "td3": "--env Pendulum-v1 --learning-starts 100 --hidden 16",
 }

@@ -35,6 +35,16 @@ SMALL = {
         "num_envs": 2,
         "hidden": (16,),
     },
+    "ppo_recurrent": {
+        "env": "CartPole-v1",
+        "steps": 900,
+        "rollout": 75,
+        "epochs": 2,
+        "log_every": 100,
+        "num_envs": 2,
+        "hidden": (16,),
+        "core_width": 16,
+    },
     "sac": {
         "env": "Pendulum-v1",
         "steps": 420,

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from critex.data import Transition, tree_leaves
 from critex.envs import Envs, Episode, episode_seed, make
+from critex.envs.workers import Local
 from critex.errors import UserError
 
 
@@ -73,6 +74,12 @@ def counter() -> Any:
     del gym.registry["Counter-v0"]
 
 
+def inner(envs: Envs) -> list[gym.Env[Any, Any]]:
+    (group,) = envs._groups
+    assert isinstance(group, Local)
+    return group.envs
+
+
 def zeros(envs: Envs) -> torch.Tensor:
     return torch.zeros((envs.num_envs, *envs.action_space.shape), dtype=torch.int64)
 
@@ -107,7 +114,7 @@ def test_final_observations_are_the_true_ones(truncate: bool) -> None:
 
 def test_only_finished_envs_are_reset() -> None:
     envs = Envs("Counter-v0", 2, length=3)
-    envs._envs[1].unwrapped.length = 5
+    inner(envs)[1].unwrapped.length = 5
     for _ in range(3):
         transition, obs = envs.step(zeros(envs))
     assert transition.next_obs.tolist() == [[3, 0], [3, 0]] and obs.tolist() == [[0, 1], [3, 0]]
@@ -165,13 +172,13 @@ def test_observation_kinds() -> None:
 def test_actions_arrive_in_the_envs_own_dtype() -> None:
     discrete = Envs("Counter-v0", 2, length=9)
     discrete.step(torch.tensor([0, 2]))
-    taken = [env.unwrapped.actions[0] for env in discrete._envs]
+    taken = [env.unwrapped.actions[0] for env in inner(discrete)]
     assert taken == [5, 7] and discrete.action_space.contains(taken[0])  # counted from the space's start
 
     box = Envs("Counter-v0", 1, kind="image", length=9)
     action = torch.tensor([[0.25, -1.0]], requires_grad=True)
     box.step(action)
-    taken = box._envs[0].unwrapped.actions[0]
+    taken = inner(box)[0].unwrapped.actions[0]
     assert taken.dtype == np.float64 and taken.tolist() == [0.25, -1.0]
 
 
@@ -201,7 +208,7 @@ def test_every_reset_is_seeded() -> None:
     envs = Envs("Counter-v0", 2, seed=3, length=1)
     used = []
     for _ in range(3):
-        used.append([env.unwrapped.seed_used for env in envs._envs])
+        used.append([env.unwrapped.seed_used for env in inner(envs)])
         for _ in range(1 + len(used) - 1):
             envs.step(zeros(envs))
     assert used == [[episode_seed(3, env, episode) for env in range(2)] for episode in range(3)]

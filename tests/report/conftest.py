@@ -40,6 +40,7 @@ class Episode:
     length: int = 10
     env: int = 0
     ago: int = 0
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 def write_run(

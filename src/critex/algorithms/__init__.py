@@ -11,7 +11,8 @@ from critex.registry import Registry
 from critex.run import from_dict
 
 ALGORITHMS = Registry(
-    "algorithm", {name: f"critex.algorithms.{name}" for name in "dqn dsac impala ppo sac td3".split()}
+    "algorithm",
+    {name: f"critex.algorithms.{name}" for name in "dqn dsac impala ppo ppo_recurrent sac td3".split()},
 )
 
 

@@ -212,7 +212,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     total = math.ceil(cfg.steps / cfg.num_envs) * cfg.num_envs
     # The first step with an update ends at `learning_starts` or later.
     first = (math.ceil(cfg.learning_starts / cfg.num_envs) - 1) * cfg.num_envs
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = DQN(cfg, envs.observation_space, envs.action_space, run.device, critic)
     require_updates(cfg, due(total) - due(max(first, 0)))
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))

@@ -341,7 +341,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
 
     chunk = math.ceil(1 / cfg.update_ratio / cfg.num_envs)  # vector steps of one iteration
     per_iteration = chunk * cfg.num_envs
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
     require_updates(cfg, due(math.ceil(cfg.steps / per_iteration) * per_iteration))
     replay, rollout = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay")), Rollout()

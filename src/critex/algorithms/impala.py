@@ -332,7 +332,7 @@ class Worker:
 
 def make_worker(cfg: Config, device: torch.device) -> Worker:
     """A worker with environments and an agent of its own."""
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     return Worker(cfg, envs, IMPALA(cfg, envs.observation_space, envs.action_space, device))
 
 

@@ -333,7 +333,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     total = cfg.steps // per_iteration * per_iteration
     if total < cfg.steps:
         notice(f"ppo trains in whole rollouts of {per_iteration:,} steps: {total:,} of {cfg.steps:,}")
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = PPO(cfg, envs.observation_space, envs.action_space, run.device, critic)
     agent.see(envs.obs, learn=True)
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}

@@ -255,7 +255,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         return updates_due(max(step, cfg.learning_starts + 1), cfg.updates_per_step)
 
     total = math.ceil(cfg.steps / cfg.num_envs) * cfg.num_envs
-    envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
+    envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = SAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
     require_updates(cfg, due(total) - due(0))
     replay = Replay(cfg.buffer_size, derive_seed(cfg.seed, "replay"))

@@ -60,6 +60,8 @@ FAMILIES = {
         "critex.envs.minihack:MiniHack",
         "critex.envs.minihack:DEFAULTS",
     ),
+    "habitat": Family(r"HabitatExplore-.+", "critex.envs.habitat", "habitat-lab"),
+    "vizdoom_explore": Family(r"VizdoomExplore-.+", "critex.envs.vizdoom", "critex[vizdoom]"),
     "vizdoom": Family(r"(?i)vizdoom.+", "vizdoom.gymnasium_wrapper", "critex[vizdoom]"),
     "atari": Family(r"ALE/.+|.+NoFrameskip-v4", "ale_py", "ale-py"),
     "box2d": Family(r"(LunarLander|BipedalWalker|CarRacing).*-v\d+", "Box2D", "gymnasium[box2d]"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+import weakref
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,11 @@ from torch import Tensor
 
 from critex.data import Transition, Tree, derive_seed
 from critex.envs.families import make
+from critex.envs.workers import Group, Local, Outcome, SharedArrays, Worker, close_all
 from critex.errors import UserError
+
+HISTORY = 100_000
+"""The longest episode whose actions are kept, for exact resume."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +35,12 @@ class Episode:
     return_: float
     ago: int = 0
     """Steps that the envs have taken, all together, since the step that ended it."""
+    measures: dict[str, float] = field(default_factory=dict)
+    """What else the env measured, such as `coverage`: `info["measures"]` of the step that ended the episode."""
 
 
 class Envs:
-    """`num_envs` copies of a gymnasium environment, stepped one after the other.
+    """`num_envs` copies of a gymnasium environment, in this process or split over `workers` processes.
 
         envs = Envs("Hopper-v4", num_envs=4, seed=1)
         transition, obs = envs.step(policy(envs.obs))
@@ -38,35 +48,58 @@ class Envs:
     `obs` (also `envs.obs`) is ready to act on: an environment that finished has been reset, while
     `transition.next_obs` holds what it showed at the end. Float64 observations become float32, images stay
     uint8, Discrete ones are int64 [N], Dict spaces give dicts without their text. Actions are tensors [N, …].
+    Of info only `position` (integers [k], otherwise ignored) is batched, with the `start_position` of the running
+    episode where the env gives it at reset.
 
-    Each episode has a seed of its own, a hash of (seed, env, episode), so a saved state is the episode's
-    number and the actions taken in it: `load_state_dict` resets and replays them, bit for bit.
+    Each episode has a seed of its own, a hash of (seed, env, episode). A saved state is therefore the episode's
+    number and the actions taken in it: `load_state_dict` resets and replays them, bit for bit, at the cost of
+    stepping through the running episodes once more. It holds for every number of workers, so a state saved with
+    one number continues with another. After 100,000 steps of one episode its actions are forgotten; from then
+    until it ends a restored state begins the env's next episode instead, with a warning.
 
-    The results are those of gymnasium's SyncVectorEnv with AutoresetMode.DISABLED and a `reset_mask`, at a
-    fraction of its cost: of info only `position` is batched, with the `start_position` of the running episode where
-    the env gives it at reset, and every observation is copied once.
+    The results are those of gymnasium's SyncVectorEnv with AutoresetMode.DISABLED and a `reset_mask`.
     """
 
-    def __init__(self, env_id: str, num_envs: int = 1, seed: int = 0, **env_kwargs: Any) -> None:
+    def __init__(
+        self, env_id: str, num_envs: int = 1, seed: int = 0, workers: int = 1, **env_kwargs: Any
+    ) -> None:
         if num_envs < 1:
             raise UserError(f"num_envs must be at least 1, not {num_envs}")
+        if workers < 1:
+            raise UserError(f"env_workers must be at least 1, not {workers}")
         if seed < 0:
             raise UserError(f"seed must not be negative, and is {seed}")
         self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
-        self._envs = [make(env_id, **env_kwargs) for _ in range(num_envs)]
-        self.observation_space = _plain(self._envs[0].observation_space, env_id)
-        self.action_space = self._envs[0].action_space
+        first = make(
+            env_id, **env_kwargs
+        )  # also with workers: a wrong id or keyword is an error of this process
+        self.observation_space = _plain(first.observation_space, env_id)
+        self.action_space = first.action_space
         self._to_env = _action_converter(self.action_space, env_id)
+        self._arrays: Any  # where the groups write their observations, [N, …]
+        self._groups: list[Group]
+        if workers == 1:
+            self._arrays = create_empty_array(self.observation_space, num_envs)
+            envs = [first, *(make(env_id, **env_kwargs) for _ in range(num_envs - 1))]
+            self._groups = [Local(envs, 0, self._arrays)]
+        else:
+            first.close()
+            memory = SharedArrays(self.observation_space, num_envs)
+            self._arrays = memory.arrays()
+            bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
+            self._groups = [Worker(env_id, env_kwargs, a, b - a, memory) for a, b in pairwise(bounds)]
+        self._close = weakref.finalize(self, close_all, self._groups, os.getpid())
         self.obs: Tree
-        self._arrays: Any = create_empty_array(self.observation_space, num_envs)  # the memory behind `obs`
         self._start: Tensor  # [N] bool: the next step is the first of an episode
         self._episode: list[int]  # the number of the episode each env is in
-        self._actions: list[list[Any]]  # taken in it so far
+        self._length: NDArray[np.int64]  # steps taken in it
+        self._actions: list[list[Any] | None]  # taken in it; None once there are too many to keep
         self._return: NDArray[np.float64]  # earned in it so far
         self._finished: list[Episode]  # since the last `pop_episodes`
         self._clock: int  # steps since then
         self._starts: list[Any] = [None] * num_envs  # where it began, if the env tells
         self._start_position: Tensor | None  # the same as one tensor [N, k]
+        self._coordinates: int | None = None  # k of `position`, 0: there is none; decided by the first step
         self.load_state_dict(
             {"episode": [0] * num_envs, "actions": [torch.empty(0)] * num_envs, "finished": [], "clock": 0}
         )
@@ -76,52 +109,84 @@ class Envs:
         n = self.num_envs
         if len(action) != n:
             raise ValueError(f"{len(action)} actions for {n} envs")
-        reward, terminated, truncated = np.empty(n), np.empty(n, np.bool_), np.empty(n, np.bool_)
-        arrays, positions = _copy(self._arrays), []
-        for i, taken in enumerate(self._to_env(action)):
-            obs, reward[i], terminated[i], truncated[i], info = self._envs[i].step(taken)
-            _write(arrays, i, obs)
-            self._actions[i].append(taken)
-            if "position" in info:
-                positions.append(np.atleast_1d(info["position"]))
+        taken = self._to_env(action)
+        for group in self._groups:
+            group.send("step", taken[group.first : group.first + group.count])
+        outcomes: list[Outcome] = [outcome for group in self._groups for outcome in group.receive()]
+        for history, one in zip(self._actions, taken, strict=True):
+            if history is not None:
+                history.append(one)
+        self._length += 1
+        reward = np.array([outcome[0] for outcome in outcomes])
+        terminated = np.array([outcome[1] for outcome in outcomes])
+        truncated = np.array([outcome[2] for outcome in outcomes])
         self._return += reward
         transition = Transition(
             obs=self.obs,
             action=action,
             reward=torch.from_numpy(reward.astype(np.float32)),
-            next_obs=_tensors(arrays),
+            next_obs=_tensors(_copy(self._arrays)),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
             episode_start=self._start,
+            info=self._positions([outcome[3] for outcome in outcomes]),
         )
-        if positions:
-            transition.info["position"] = torch.from_numpy(np.stack(positions))
-            if self._start_position is not None:
-                transition.info["start_position"] = self._start_position
         ended = terminated | truncated
         self._clock += n
         self._start = torch.from_numpy(ended)
-        self._arrays, self.obs = arrays, transition.next_obs
+        self.obs = transition.next_obs
+        if self._length.max() > HISTORY:
+            self._actions = [
+                None if length > HISTORY else history
+                for length, history in zip(self._length, self._actions, strict=True)
+            ]
         if np.count_nonzero(ended):
-            self._restart(ended)
+            self._restart(np.flatnonzero(ended).tolist(), outcomes)
         return transition, self.obs
 
-    def _restart(self, ended: NDArray[np.bool_]) -> None:
-        """Record the finished episodes, begin new ones."""
-        self._arrays = _copy(self._arrays)
-        for i in np.flatnonzero(ended).tolist():
-            # `ago` counts from the last `pop_episodes`; the next one adds the steps from then to now
-            self._finished.append(Episode(i, len(self._actions[i]), float(self._return[i]), -self._clock))
-            self._episode[i] += 1
-            self._begin(i)
-        self._start_position = _stacked(self._starts)
-        self.obs = _tensors(self._arrays)
+    def _positions(self, positions: list[NDArray[np.int64] | None]) -> dict[str, Tensor]:
+        """The `info` of a transition: `position` [N, k], and `start_position`, where the env reports them."""
+        if self._coordinates is None:
+            lengths = {0 if position is None else len(position) for position in positions}
+            self._coordinates = lengths.pop() if len(lengths) == 1 else 0
+        if not self._coordinates:
+            return {}
+        unknown = np.full(self._coordinates, -1)
+        rows = [unknown if p is None or len(p) != len(unknown) else p for p in positions]
+        info = {"position": torch.from_numpy(np.stack(rows))}
+        if self._start_position is not None:
+            info["start_position"] = self._start_position
+        return info
 
-    def _begin(self, i: int) -> None:
-        self._actions[i], self._return[i] = [], 0.0
-        obs, info = self._envs[i].reset(seed=episode_seed(self.seed, i, self._episode[i]))
-        self._starts[i] = np.array(info["position"], ndmin=1) if "position" in info else None
-        _write(self._arrays, i, obs)
+    def _restart(self, ended: list[int], outcomes: list[Outcome]) -> None:
+        """Record the finished episodes, begin new ones."""
+        for i in ended:
+            # `ago` counts from the last `pop_episodes`; the next one adds the steps from then to now
+            length, measures = int(self._length[i]), dict(outcomes[i][4])
+            self._finished.append(Episode(i, length, float(self._return[i]), -self._clock, measures))
+            self._episode[i] += 1
+            self._actions[i] = []
+        self._begin(ended)
+
+    def _begin(self, envs: list[int]) -> None:
+        """Reset these envs with the seeds of their episodes and replay the actions taken so far."""
+        calls = []
+        for group in self._groups:
+            episodes = [
+                (i, episode_seed(self.seed, i, self._episode[i]), self._actions[i])
+                for i in envs
+                if group.first <= i < group.first + group.count
+            ]
+            if episodes:
+                group.send("begin", episodes)
+                calls.append((group, episodes))
+        for group, episodes in calls:
+            for (i, _, actions), (start, earned) in zip(episodes, group.receive(), strict=True):
+                self._starts[i], self._return[i], self._length[i] = start, earned, len(actions or ())
+        same = len({None if start is None else len(start) for start in self._starts}) == 1
+        known = same and self._starts[0] is not None
+        self._start_position = torch.from_numpy(np.stack(self._starts)) if known else None
+        self.obs = _tensors(_copy(self._arrays))
 
     def pop_episodes(self) -> list[Episode]:
         """The episodes finished since the last call."""
@@ -129,20 +194,26 @@ class Envs:
         self._finished, self._clock = [], 0
         return finished
 
+    @property
+    def starting(self) -> Tensor:
+        """Which envs stand at the first observation of an episode, [N] bool."""
+        return self._start
+
     def render(self) -> list[Any]:
         """One frame per env; make the envs with render_mode="rgb_array"."""
-        return [env.render() for env in self._envs]
+        for group in self._groups:
+            group.send("render")
+        return [frame for group in self._groups for frame in group.receive()]
 
     def close(self) -> None:
-        """Release what the environments hold."""
-        for env in self._envs:
-            env.close()
+        """Release what the environments hold and end the worker processes; also when `self` is collected."""
+        self._close()
 
     def state_dict(self) -> dict[str, Any]:
         """Where every env stands: its episode's number and the actions taken in it."""
         return {
             "episode": list(self._episode),
-            "actions": [torch.from_numpy(np.array(history)) for history in self._actions],
+            "actions": [h if h is None else torch.from_numpy(np.array(h)) for h in self._actions],
             "finished": [list(astuple(episode)) for episode in self._finished],
             "clock": self._clock,
         }
@@ -151,27 +222,21 @@ class Envs:
         """Reset every env with its episode's seed and replay its actions."""
         if len(state["episode"]) != self.num_envs:
             raise UserError(f"the saved state has {len(state['episode'])} envs, this run {self.num_envs}")
-        self._episode = list(state["episode"])
-        self._actions = [[] for _ in range(self.num_envs)]
-        self._return = np.zeros(self.num_envs)
+        # An episode whose actions were not kept cannot be replayed: its env goes on with the next one.
+        lost = [actions is None for actions in state["actions"]]
+        if any(lost):
+            warnings.warn(
+                f"{sum(lost)} of {self.num_envs} episodes of {self.env_id} had passed {HISTORY:,} steps, so they "
+                "cannot be replayed: a new episode begins in their place",
+                stacklevel=2,
+            )
+        self._episode = [k + missing for k, missing in zip(state["episode"], lost, strict=True)]
+        self._actions = [[] if actions is None else list(actions.numpy()) for actions in state["actions"]]
+        self._return, self._length = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self._finished = [Episode(*episode) for episode in state["finished"]]
         self._clock = state.get("clock", 0)  # checkpoints of earlier versions have none
-        self._arrays = _copy(self._arrays)
-        for i, (env, actions) in enumerate(zip(self._envs, state["actions"], strict=True)):
-            self._begin(i)
-            for action in actions.numpy():
-                obs, reward, *_ = env.step(action)
-                self._return[i] += float(reward)
-                self._actions[i].append(action)
-                _write(self._arrays, i, obs)
-        self._start = torch.tensor([not history for history in self._actions])
-        self._start_position = _stacked(self._starts)
-        self.obs = _tensors(self._arrays)
-
-
-def _stacked(rows: list[Any]) -> Tensor | None:
-    """One tensor [N, k], if all of its rows are known."""
-    return None if any(row is None for row in rows) else torch.from_numpy(np.stack(rows))
+        self._begin(list(range(self.num_envs)))
+        self._start = torch.from_numpy(self._length == 0)
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
@@ -217,15 +282,6 @@ def _action_converter(space: spaces.Space[Any], env_id: str) -> Callable[[Tensor
 
 def _copy(arrays: Any) -> Any:
     return {k: _copy(v) for k, v in arrays.items()} if isinstance(arrays, dict) else arrays.copy()
-
-
-def _write(arrays: Any, i: int, obs: Any) -> None:
-    """Row i, cast to the arrays' dtype; what `arrays` has no place for (text) is left out."""
-    if isinstance(arrays, dict):
-        for key, child in arrays.items():
-            _write(child, i, obs[key])
-    else:
-        arrays[i] = obs
 
 
 def _tensors(arrays: Any) -> Tree:

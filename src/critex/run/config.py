@@ -30,6 +30,9 @@ class RunConfig(Options):
     threads: Natural = 1
     """Threads of torch and of BLAS; 0 keeps their defaults. Exact resume needs an unchanged number."""
 
+    env_workers: Count = 1
+    """Processes that the environments are split over; the results are the same for every number."""
+
     log_every: Count = 1_000
     """Environment steps between two lines of training metrics."""
 

@@ -45,6 +45,10 @@ class EpisodeLike(Protocol):
     def ago(self) -> int:
         """Environment steps of the run since it ended; 0 where episodes are reported as they end."""
 
+    @property
+    def measures(self) -> dict[str, float]:
+        """What else the environment measured, such as `coverage`."""
+
 
 class EvalEnvs(Protocol):
     """What an evaluation needs of a vector of environments."""
@@ -106,6 +110,9 @@ def evaluate(
         "returns": returns,
         "lengths": [int(episode.length) for episode in counted],
     }
+    for name in counted[0].measures if counted else ():  # such as coverage: the mean and every value
+        values = [episode.measures[name] for episode in counted]
+        result |= {name: sum(values) / len(values), f"{name}s": values}
     if len(returns) < episodes:
         result["unfinished"] = episodes - len(returns)
     return result

@@ -55,7 +55,7 @@ class Logger:
             value = float(episode.return_)
             self._returns.append(value)
             line = {"return": value, "length": int(episode.length), "env": int(episode.env)}
-            self.write("episode", step - episode.ago, line)
+            self.write("episode", step - episode.ago, line | episode.measures)
 
     def due(self, step: int) -> bool:
         """Whether the next line of training metrics is due."""

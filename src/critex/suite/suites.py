@@ -32,6 +32,7 @@ SMOKE = {
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
     "impala": "--unroll 20 --num-envs 2 --hidden 16",
     "ppo": "--rollout 200 --minibatches 4",
+    "ppo_recurrent": "--rollout 75 --num-envs 4 --hidden 32 --core-width 32",
     "sac": "--learning-starts 200",
     "td3": "--learning-starts 200",
 }
@@ -39,7 +40,10 @@ SMOKE = {
 
 def _smoke_envs() -> dict[str, str]:
     """Where the smoke test trains each algorithm; one of another package on its own default environment."""
-    envs = {name: "CartPole-v1" if name in ("dqn", "impala") else "Pendulum-v1" for name in ALGORITHMS.own}
+    envs = {
+        name: "CartPole-v1" if name in ("dqn", "impala", "ppo_recurrent") else "Pendulum-v1"
+        for name in ALGORITHMS.own
+    }
     for name in ALGORITHMS.added():
         with suppress(UserError):  # a package that cannot be loaded does not take the suites with it
             envs[name] = algorithm_module(name).Config.env
@@ -135,7 +139,21 @@ _SUITES = (
     ),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in _SUITES}
+# Reward-free exploration through a camera. Equal α for all, the paper's for Habitat; small enough for two cores.
+VISUAL = Suite(
+    "visual",
+    "Table 6's setting on ViZDoom: how much of unseen levels is discovered without any reward",
+    tasks=(Task("VizdoomExplore-train-v0?resolution=40x30", 200_000),),
+    methods=tuple(Method("ppo_recurrent", e) for e in "none cae cae_plus e3b rnd icm noveld".split()),
+    seeds=(1, 2),
+    flags=(
+        "--eval-env VizdoomExplore-test-v0?resolution=40x30 --eval-every 100000 --eval-episodes 32 --num-envs 8 "
+        "--epochs 2 --alpha 0.1"
+    ),
+    score="evaluations",
+)
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL)}
 
 
 def suite_named(name: str) -> Suite:

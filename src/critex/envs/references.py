@@ -1,0 +1,38 @@
+"""Policies without learning, to compare with: random steps, and following the wall to the right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from critex.data.tree import Tree
+
+FORWARD, LEFT, RIGHT = range(3)
+NEAR, BESIDE = 6, 12  # of 255: the depth at which a wall is in the way, and at which it is beside
+
+
+def random_steps(obs: Tree) -> Tensor:
+    """Forward, left and right with equal chances, [N]; draws from torch's global generator."""
+    return torch.randint(3, (len(_image(obs)),))
+
+
+def follow_wall(obs: Tree) -> Tensor:
+    """Keep the wall on the right, by the depth of images [N, H, W, 4] alone: [N].
+
+    Left where the middle of the view is blocked, right where its right edge is open, else forward. At an outer
+    corner a forward step now and then, by chance, keeps it from turning on the spot.
+    """
+    depth = _image(obs)[..., 3].float()
+    height, width = depth.shape[-2:]
+    row = depth[:, height // 3 : 2 * height // 3]
+    ahead = row[..., width // 3 : 2 * width // 3].amin((1, 2))
+    right = row[..., -max(width // 10, 1) :].amin((1, 2))
+    action = torch.where(right > BESIDE, RIGHT, FORWARD)
+    stroll = torch.rand(len(depth)) < 0.6
+    action = torch.where((action == RIGHT) & stroll, FORWARD, action)
+    return torch.where(ahead <= NEAR, LEFT, action)
+
+
+def _image(obs: Tree) -> Tensor:
+    assert isinstance(obs, Tensor), "references see one image of four channels: sensors=image"
+    return obs

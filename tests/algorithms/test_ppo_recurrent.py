@@ -1,0 +1,130 @@
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from critex.algorithms import ppo_recurrent
+from critex.algorithms.ppo_recurrent import Config, RecurrentPPO, train
+from critex.envs import Envs
+from critex.errors import UserError
+from critex.explorers import explorer_class
+from critex.run import Run, read_metrics
+
+
+class Recall(gym.Env[Any, Any]):
+    """Shows a bit at the first step only; answering it at the fourth pays 1. Without memory: 0.5."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.bit, self.time = int(self.np_random.integers(2)), 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        end = self.time == 4
+        return self._obs(), float(end and action == self.bit), end, False, {}
+
+    def _obs(self) -> Any:
+        return np.array([2.0 * self.bit - 1 if self.time == 0 else 0.0, self.time / 4], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def recall() -> Any:
+    gym.register("Recall-v0", Recall)
+    yield
+    del gym.registry["Recall-v0"]
+
+
+def config(out: Path, explorer: str = "none", **options: Any) -> Config:
+    defaults: dict[str, Any] = {
+        "env": "Recall-v0", "steps": 512, "num_envs": 4, "rollout": 16, "core_width": 16, "hidden": (16,), "log_every": 64,
+        "progress": False, "tensorboard": False, "bonus": explorer_class(explorer).Config(),
+    }  # fmt: skip
+    return Config(out=str(out), explorer=explorer, **{**defaults, **options})
+
+
+def metrics(cfg: Config) -> list[dict[str, Any]]:
+    with Run.create("ppo_recurrent", cfg) as run:
+        train(cfg, run)
+    return [{k: v for k, v in line.items() if k not in ("time", "sps")} for line in read_metrics(cfg.out)]
+
+
+def test_it_remembers(tmp_path: Path) -> None:
+    """Recall cannot be solved above chance without a memory."""
+    options = {"steps": 8_192, "num_envs": 16, "rollout": 32, "learning_rate": 4e-3, "max_grad_norm": 0.5}
+    lines = metrics(config(tmp_path / "a", **options, core_width=32, hidden=(32,), normalize_advantage=True))
+    last = [line["return"] for line in lines if line["kind"] == "episode"][-200:]
+    assert np.mean(last) > 0.95
+
+
+@pytest.mark.parametrize("explorer", ["cae", "cae_plus", "e3b", "rnd", "icm", "noveld"])
+def test_it_trains_with_every_explorer(explorer: str, tmp_path: Path) -> None:
+    lines = metrics(config(tmp_path / "a", explorer, steps=128))
+    train_lines = [line for line in lines if line["kind"] == "train"]
+    assert train_lines and all(np.isfinite(line["loss"]) and line["bonus"] > 0 for line in train_lines)
+
+
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_a_run_that_was_stopped_continues_identically(core: str, tmp_path: Path) -> None:
+    whole = metrics(config(tmp_path / "a", "cae_plus", core=core, eval_every=192, eval_episodes=3))
+    cfg = config(tmp_path / "b", "cae_plus", core=core, eval_every=192, eval_episodes=3, checkpoint_every=128)
+    stopped = ppo_recurrent.RecurrentPPO.update
+    calls = []
+
+    def failing(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return stopped(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppo_recurrent.RecurrentPPO, "update", failing)
+        with pytest.raises(KeyboardInterrupt), Run.create("ppo_recurrent", cfg) as run:
+            train(cfg, run)
+    with Run.open(cfg.out, cfg) as run:
+        train(cfg, run)
+    resumed = [{k: v for k, v in line.items() if k not in ("time", "sps")} for line in read_metrics(cfg.out)]
+    assert resumed == whole
+
+
+def test_the_first_epoch_sees_the_policy_that_acted(tmp_path: Path) -> None:
+    """Log-probabilities and values of whole sequences, recomputed, are those of acting: the ratio is 1."""
+    cfg = config(tmp_path / "a", epochs=1, minibatches=1, learning_rate=0.0)
+    lines = metrics(cfg)
+    kl = [line["kl"] for line in lines if line["kind"] == "train"]
+    assert kl and max(kl) < 1e-10
+
+
+def test_evaluation_has_a_memory_of_its_own() -> None:
+    envs = Envs("Recall-v0", 4)
+    cfg = Config(env="Recall-v0", num_envs=4, sample_actions=False)
+    agent = RecurrentPPO(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
+    agent.act(envs.obs)
+    before = [part.clone() for part in agent.memory]
+    played = agent.player.make(3, seed=0)
+    for _ in range(4):
+        played.step(agent.policy(played.obs))
+    assert all(torch.equal(a, b) for a, b in zip(before, agent.memory, strict=True))
+    assert played.starting.all()
+    first = agent.policy(played.obs)  # a fresh episode: the memory before it plays no part
+    agent.player.make(3, seed=0)
+    assert torch.equal(first, agent.policy(played.obs))
+
+
+def test_bad_options_are_one_line() -> None:
+    with pytest.raises(UserError, match="3 environments do not split into 2 .* --minibatches 1 would"):
+        Config(num_envs=3)
+    with pytest.raises(UserError, match="less than one rollout of 1024"):
+        Config(steps=100)
+    with pytest.raises(UserError, match="bonus_in=reward"):
+        Config(recompute=True)
+    envs = Envs("Pendulum-v1", 1)
+    with pytest.raises(UserError, match="needs Discrete actions"):
+        RecurrentPPO(Config(), envs.observation_space, envs.action_space, torch.device("cpu"))
