@@ -19,7 +19,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for name, page in PAGES.items():
             text = text.replace(f"]({name})", f"]({page})")
         text = re.sub(
-            r"\[[^]]+\]\((examples/[^)]+)\)", r"`\1`", text
+            r"\[[^]]+\]\((examples/[^)]+|CITATION.cff|SECURITY.md)\)", r"`\1`", text
         )  # source files are not part of the site
         files.append(File.generated(config, target, content=text))
     return files

@@ -108,14 +108,14 @@ def test_evaluation_has_a_memory_of_its_own() -> None:
     agent = RecurrentPPO(cfg, envs.observation_space, envs.action_space, torch.device("cpu"))
     agent.act(envs.obs)
     before = [part.clone() for part in agent.memory]
-    played = agent.player.make(3, seed=0)
+    played, policy = Envs("Recall-v0", 3), agent.policy
     for _ in range(4):
-        played.step(agent.policy(played.obs))
+        step, _ = played.step(policy(played.obs))
+        policy.restart(step.ended)
+    assert step.ended.all()
     assert all(torch.equal(a, b) for a, b in zip(before, agent.memory, strict=True))
-    assert played.starting.all()
-    first = agent.policy(played.obs)  # a fresh episode: the memory before it plays no part
-    agent.player.make(3, seed=0)
-    assert torch.equal(first, agent.policy(played.obs))
+    # a fresh episode: what was remembered of the one before plays no part
+    assert torch.equal(policy(played.obs), agent.policy(played.obs))
 
 
 def test_bad_options_are_one_line() -> None:
