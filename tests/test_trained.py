@@ -43,5 +43,5 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
     text = config.read_text()
     config.write_text(text.replace("hidden = [\n    8,\n]", "hidden = [\n    9,\n]"))
     assert config.read_text() != text
-    with pytest.raises(UserError, match=r"does not fit its config: agent: .*size mismatch"):
+    with pytest.raises(UserError, match=r"does not fit the config of its run: agent: .*size mismatch"):
         load_trained(run)

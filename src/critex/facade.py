@@ -25,7 +25,6 @@ from critex.embedding import Embedding, Form, last_hidden
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
 from critex.explorers.elliptical import Elliptical
-from critex.presets import preset_options
 
 Array = Any  # a NumPy array or a tensor, or a dict of them
 Flags = NDArray[np.bool_]
@@ -121,6 +120,8 @@ class CAE(nn.Module):
         self._fresh: Flags | None = None  # [N], which have not taken a step of their episode yet
 
     def _options(self, preset: str, given: dict[str, Any]) -> Any:
+        from critex.presets import preset_options  # reads files, so only when an explorer is made
+
         config = EXPLORERS[self._method].Config
         known = {field.name for field in fields(config)}
         for name in given:

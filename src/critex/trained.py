@@ -48,8 +48,9 @@ def load_trained(path: Path, critic: MakeCritic | None = None, *, allow_import: 
     cfg = load_config(name, data, allow_import=allow_import)
     state = Checkpoints(path).newest()
     with closing(Envs(cfg.env, 1, seed=0)) as envs:
+        own = () if critic is None else (critic,)
         agent: Agent = algorithm_module(name).Agent(
-            cfg, envs.observation_space, envs.action_space, torch.device("cpu"), critic
+            cfg, envs.observation_space, envs.action_space, torch.device("cpu"), *own
         )
     for part, module in (("agent", agent), ("explorer", agent.explorer)):
         try:

@@ -72,7 +72,7 @@ def test_layer_norm_activations_and_widths(activation: Any) -> None:
     assert [type(m).__name__ for m in agent.q1.body][1::3] == ["LayerNorm", "LayerNorm"]
     assert agent.actor.head.in_features == 12 and agent.embedding.critic_dim == 6
     loss = [float(agent.update(batch(32), 1)["loss_bellman"]) for _ in range(60)]
-    assert loss[-1] < 0.7 * loss[0]
+    assert loss[-1] < 0.8 * loss[0]
 
 
 class Own(nn.Module):

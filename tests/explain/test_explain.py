@@ -162,7 +162,9 @@ def test_an_episodic_memory_starts_afresh(tmp_path: Path) -> None:
 
 
 def test_without_an_explorer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(tmp_path / "run", *"dqn --env RiverSwim-6-v0 --steps 50 --hidden 8".split())
+    run = train(
+        tmp_path / "run", *"dqn --env RiverSwim-6-v0 --steps 50 --learning-starts 20 --hidden 8".split()
+    )
     main(["explain", str(run), "--out", str(tmp_path / "out"), "--episodes", "1", "--max-steps", "4"])
     out = capsys.readouterr().out
     assert "This run has no explorer: the bonus is 0 everywhere." in out

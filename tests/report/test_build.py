@@ -163,14 +163,14 @@ def test_the_broken_is_named_and_the_rest_reported(make_run: MakeRun, tmp_path: 
     result = write_report(paths, tmp_path / "report")
     assert [score.seeds for score in result.scores] == [[0, 1, 5, 6]]
     assert result.problems == [
-        f"{torn}/metrics.jsonl, line 3 is broken: it is no JSON (and 2 more such lines); read without",
+        f"{torn}/metrics.jsonl, line 3 is broken: not JSON (and 2 more such lines); read without",
         f"{foreign} is not a run directory: it has no config.toml; left out",
         f"{alien}/config.toml names no algorithm, env and seed: it is not a run of critex; left out",
         f"cannot read {garbled}/config.toml: Invalid value (at line 1, column 12); left out",
         f"{empty}/metrics.jsonl holds no finished episode; left out",
         f"cannot read {lost}/metrics.jsonl: No such file or directory; left out",
         f"{running} is not finished: its numbers are those up to step 20",
-        f"{carded}/card.json is broken: it is no JSON object; read without",
+        f"{carded}/card.json is broken: not a JSON object; read without",
         f"{missing} does not exist; left out",
     ]
     page = result.index.read_text()

@@ -78,7 +78,7 @@ def test_names_choose_runs() -> None:
     suite = SUITES["mujoco-v4"]
     assert chosen("sac") == ["sac", "sac+cae"]
     assert chosen("sac+cae", "ppo+none") == ["ppo", "sac+cae"]
-    assert len(chosen()) == 7
+    assert len(chosen()) == 6
 
 
 def test_wrong_names_get_near_matches() -> None:

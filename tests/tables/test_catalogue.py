@@ -129,7 +129,7 @@ def test_a_broken_line_is_named_and_the_rest_counted(runs: Path, capsys: pytest.
     main(["table", "mujoco-scaling-ablation", "--runs", str(runs)])
     out, err = capsys.readouterr()
     assert "70 ± 14 (n=2)" in out
-    assert "seed-1/metrics.jsonl, line 3 is broken: it is no JSON; read without" in err
+    assert "seed-1/metrics.jsonl, line 3 is broken: not JSON; read without" in err
 
 
 @pytest.mark.parametrize(

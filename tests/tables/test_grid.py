@@ -71,7 +71,7 @@ def test_without_any_run() -> None:
 def test_budget_and_unfinished_runs_are_said_in_every_format() -> None:
     assert notes(GRID) == [
         "Budget 0.1: our runs take 0.1 × the steps of the full suite.",
-        "† Not finished, and counted as far as they came: Swim sac+cae seed 2 at step 50.",
+        "† Not finished, and counted up to the step reached: Swim sac+cae seed 2 at step 50.",
     ]
     for name in ("terminal", "markdown", "latex"):
         text = " ".join(FORMATS[name](GRID).split())
@@ -154,7 +154,7 @@ def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
         Score(5, 9, 10),
     ]
     assert problems == [
-        f"{cell}/seed-1/metrics.jsonl, line 3 is broken: it is no JSON; read without",
+        f"{cell}/seed-1/metrics.jsonl, line 3 is broken: not JSON; read without",
         f"cannot read {cell}/seed-2/metrics.jsonl: No such file or directory; left out",
         f"{cell}/seed-3 is not finished: its numbers are those up to step 20",
         f"{cell}/seed-5 repeats seed 5 of {cell}/seed-4; left out",

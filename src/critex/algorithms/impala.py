@@ -18,7 +18,6 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic
 from critex.algorithms.ray_workers import RayWorkers
 from critex.data import Batch, Rollout, derive_seed, vtrace
 from critex.data.tree import Tree, tree_map
@@ -163,10 +162,7 @@ class IMPALA:
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         device: torch.device,
-        critic: MakeCritic | None = None,
     ) -> None:
-        if critic is not None:
-            raise UserError("impala's policy and value share one network; it takes no critic of its own")
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"impala needs discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device = cfg, device

@@ -15,7 +15,6 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic
 from critex.algorithms.ppo import normalized, policy_loss, value_loss
 from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.tree import Tree, tree_leaves, tree_map
@@ -112,12 +111,7 @@ class RecurrentPPO:
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         device: torch.device,
-        critic: MakeCritic | None = None,
     ) -> None:
-        if critic is not None:
-            raise UserError(
-                "ppo_recurrent's policy and value share one network; it takes no critic of its own"
-            )
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"ppo_recurrent needs Discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device, self.actions = cfg, device, int(action_space.n)

@@ -71,7 +71,7 @@ def script(shell: str) -> str:
     )
 
 
-NESTED = ("train", "suite")
+NESTED = ("train", "suite", "regret")
 """Commands whose first argument decides which options there are."""
 
 TEMPLATE = """\

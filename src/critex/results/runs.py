@@ -159,7 +159,7 @@ def read_card(path: Path, problems: list[str]) -> dict[str, float]:
     try:
         card = json.loads((path / CARD).read_text(encoding="utf-8"))
         if not isinstance(card, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("not a JSON object")
         totals = card.pop("totals", {})
         entries = {**card, **(totals if isinstance(totals, dict) else {})}
         numbers = {key: _real(value) for key, value in entries.items() if type(value) in (int, float)}
