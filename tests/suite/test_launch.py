@@ -154,7 +154,7 @@ def test_asked_to_stop_it_asks_every_run_and_loses_nothing(tmp_path: Path) -> No
     wait_for(lambda: begun(one), process)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(60) != 0
-    assert "go on with" in one.log.read_text()
+    assert "resume with" in one.log.read_text()
     assert story(tmp_path, one) == ["began", "stopped"]
     assert not one.in_use
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from critex.run.files import in_use
+from critex.run.files import LOCK, in_use
 from critex.run.metrics import METRICS
 from critex.run.record import CARD, CONFIG
 
@@ -46,6 +46,14 @@ class Job:
     def in_use(self) -> bool:
         """Whether some process, ours or not, works on it."""
         return in_use(self.out)
+
+    @property
+    def owner(self) -> int | None:
+        """The process that last worked on it."""
+        try:
+            return int((self.out / LOCK).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
     @property
     def log(self) -> Path:

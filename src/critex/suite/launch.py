@@ -154,12 +154,13 @@ class Launcher:
             code = worker.poll()
             if code is None:
                 continue
+            began = worker.began()
             del self._running[job]
             self._noted.discard(job)
             if job.finished:  # the card, not the exit code, says that a run is finished
                 self._finished.append(job)
                 self._ledger.ended(job, "finished" if code == 0 else "deferred")
-            elif job.in_use:  # another launcher was faster: it is that one's run
+            elif job.in_use and not (began and job.owner == began.pid):  # another launcher's process has it
                 self._elsewhere.append(job)
                 self._ledger.ended(job, "deferred")
             elif self._stopping:

@@ -85,9 +85,12 @@ def _alive(began: dict[str, Any]) -> bool:
         return False
     try:
         os.kill(int(began["pid"]), 0)
-    except (OSError, KeyError, TypeError, ValueError):
+        state = Path(f"/proc/{began['pid']}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:  # no /proc on this system
+        return True
+    except (OSError, KeyError, TypeError, ValueError, IndexError):
         return False
-    return True
+    return state != "Z"  # dead, though nobody has waited for it
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
