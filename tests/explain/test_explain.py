@@ -125,7 +125,10 @@ def test_steps_are_cut_off(sea: Path, tmp_path: Path) -> None:
 
 
 def test_a_memory_that_must_go_on_does(tmp_path: Path) -> None:
-    flags = "dqn --env DeepSea-5-v0 --explorer counts --bonus.of next_state --bonus-in reward --bonus.scaling none --steps 100 --learning-starts 50 --hidden 8"
+    flags = (
+        "dqn --env DeepSea-5-v0 --explorer counts --bonus.of next_state --bonus-in reward --bonus.scaling none "
+        "--steps 100 --learning-starts 50 --hidden 8"
+    )
     run = train(tmp_path / "run", *flags.split())
     _, notes = explain(run, tmp_path / "out", episodes=2)
     assert notes[:1] == [
