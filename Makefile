@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test torture check format wheel bench docs docs-serve clean
+.PHONY: help setup demo test test-rllib torture check format wheel bench docs docs-serve clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,6 +28,9 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+
+test-rllib: $(VENV)-rllib/.done ## the tests of the RLlib plug-in, which needs an environment of its own
+	@OMP_NUM_THREADS=1 $(VENV)-rllib/bin/python -m pytest tests/plugins/test_rllib.py $(ARGS)
 
 torture: $(VENV)/.dev ## kills, damage, full disks, bad input: minutes, or hours with ARGS="--scale 100"
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/torture/torture.py $(ARGS)
@@ -66,7 +69,7 @@ docs-serve: $(VENV)-docs/.done ## documentation at localhost:8000, rebuilt as yo
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs serve
 
 clean: ## remove .venv, caches and built files (never your runs)
-	rm -rf $(VENV) $(VENV)-docs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-docs $(VENV)-rllib site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------------ set-up
@@ -90,4 +93,12 @@ $(VENV)-docs/.done: Makefile constraints.txt
 	@echo "==> installing what the docs need"
 	@$(PYTHON) -m venv $(VENV)-docs
 	@$(VENV)-docs/bin/python -m pip install --quiet -c constraints.txt $(docs_packages) 2>/dev/null
+	@touch $@
+
+# RLlib pins another gymnasium than NLE does.
+$(VENV)-rllib/.done: pyproject.toml
+	@echo "==> installing critex[rllib] (minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)-rllib
+	@$(VENV)-rllib/bin/python -m pip install --quiet torch==2.13.0 2>/dev/null
+	@$(VENV)-rllib/bin/python -m pip install --quiet -e '.[rllib]' pytest hypothesis 2>/dev/null
 	@touch $@
