@@ -59,8 +59,14 @@ class CAE(nn.Module):
         autoreset: what follows the step that ended an episode: `"next_step"`, a step in which the environment only
             resets and ignores the action (gymnasium's vector environments), or `"same_step"`, the first step of the
             next episode (also where you call `reset` yourself). Default: that of `envs`, else `"same_step"`.
+        num_envs: rows of every call (inferred at the first call).
+        seed: of the draws of Thompson sampling.
         preset: `"paper"` or `"official"` (the released code); options that you give override it.
-        ridge, strategy, scope, scaling, options: see `critex.explorers.EllipticalConfig`.
+        ridge: λ in A = λI + Σφφᵀ.
+        strategy: `"ucb"`, `"ucb_squared"` or `"thompson"`.
+        scope: `"lifelong"` or `"episodic"`.
+        scaling: `"welford"` or `"none"`.
+        options: the other fields of `critex.explorers.EllipticalConfig`.
     """
 
     _method = "cae"
