@@ -55,6 +55,8 @@ class Range:
 
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
+Size = Annotated[int, Range(1, 10**9)]
+"""The length of a tensor: sums and products of two still fit 64 bits."""
 Probability = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(0)]

@@ -34,7 +34,7 @@ from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer, value_bonus  # CAE
 from critex.networks import Adam, NetworkConfig, encoder, minimise, mlp
 from critex.networks.langevin import LangevinAdam
-from critex.ranges import Count, Natural, NonNegative, Probability
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 
@@ -55,11 +55,11 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     """Noise of Langevin steps, as in 1e-7: the optimiser of Adam LMCDQN in the place of Adam (none: Adam)."""
     buffer_size: Count = 10_000
     """Transitions in the replay buffer."""
-    batch_size: Count = 128
+    batch_size: Size = 128
     """Transitions of one update."""
     gamma: Probability = 0.99
     """Discount γ."""
-    n_step: Count = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     learning_starts: Natural = 10_000
     """Environment steps before the first update."""

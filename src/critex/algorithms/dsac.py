@@ -38,7 +38,7 @@ from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
 from critex.networks.mlp import Activation
-from critex.ranges import Count, Natural, NonNegative, Probability
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
@@ -61,11 +61,11 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
-    batch_size: Count = 256
+    batch_size: Size = 256
     """Transitions of one update."""
     gamma: Probability = 0.99
     """Discount γ (the authors use 0.999 on Hopper)."""
-    n_step: Count = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     tau: Probability = 0.005
     """Target update: the share of the online network that enters the target network at each of its updates."""

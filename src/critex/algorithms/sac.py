@@ -32,7 +32,7 @@ from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
 from critex.networks.fast import faster, soft_actor_loss, twin_critic_loss
-from critex.ranges import Count, Natural, NonNegative, Probability
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 
@@ -49,11 +49,11 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
-    batch_size: Count = 256
+    batch_size: Size = 256
     """Transitions of one update."""
     gamma: Probability = 0.99
     """Discount γ."""
-    n_step: Count = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     tau: Probability = 0.005
     """Target update: the share of the online network that enters the target network at each update."""
