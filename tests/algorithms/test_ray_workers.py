@@ -20,7 +20,8 @@ from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, make_worker
 from critex.algorithms.ray_workers import RayWorkers, RemoteWorker, SharedMemory, difference, joined
 from critex.bonus import WelfordScaler
-from critex.explorers import CAEPlusConfig, EllipticalConfig, EncoderConfig
+from critex.explorers import CAEPlusConfig, EllipticalConfig
+from critex.explorers._encoder import EncoderConfig
 from critex.run import Run, to_dict
 from tests.algorithms.conftest import QUIET, metrics
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from critex.suite.paper_tables import paper_parameters
+from critex.tables.paper import paper_parameters
 
 from critex import cli
 from critex.cli.params import ACTIONS, TASKS, methods, report, sizes

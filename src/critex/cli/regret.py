@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
+from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, unknown
-from critex.ranges import Count, Options, Positive
 from critex.report.figures import DASHES, LIGHT, new_figure
 from critex.report.page import page
 from critex.run.files import Lock, atomic_write, disk_errors
@@ -39,16 +39,16 @@ HEADER = ("method", "α", "regret", "slope", "95 % interval", "potential / bound
 
 
 @dataclass
-class RunOptions(Options):
+class RunOptions(ranges.Options):
     """Run what is missing of a suite. Called again it continues: finished runs are kept, unfinished ones start over."""
 
     name: str
     """all, mdps, bandits, or one problem: riverswim, deepsea, lock, random, linear, linear-bandit, … (default: all)"""
     out: Path = Path("runs/regret")
     """Directory of the runs. It belongs to one suite with one budget."""
-    jobs: Count = 2
+    jobs: ranges.Count = 2
     """Runs side by side, one thread each; all seeds of a method on a problem are one run."""
-    budget: Positive = 1.0
+    budget: ranges.Positive = 1.0
     """Multiplies the episodes of the suite: 0.1 for a tenth."""
 
     def __post_init__(self) -> None:
@@ -74,13 +74,13 @@ class ShowOptions:
 
 
 @dataclass
-class CellOptions(Options):
+class CellOptions(ranges.Options):
     """One method on one problem, as `run` starts it."""
 
     suite: str
     problem: str
     method: str
-    episodes: Count
+    episodes: ranges.Count
     out: Path = Path()
 
 

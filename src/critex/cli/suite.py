@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, printable, unknown
-from critex.ranges import Count, Options, Positive
 
 PROG = "critex suite"
 
@@ -29,14 +29,14 @@ class ShowOptions:
 
 
 @dataclass
-class RunOptions(Options):
+class RunOptions(ranges.Options):
     """Run what is missing of a suite. Called again it continues: finished runs are kept, interrupted ones resumed."""
 
     name: str
     """A name from `critex suite list`."""
     out: Path | None = None
     """Directory of the runs, by default runs/NAME. It belongs to one suite with one budget."""
-    jobs: Count | None = None
+    jobs: ranges.Count | None = None
     """Runs side by side, one thread each; by default 2 here, and one per CPU on a cluster."""
     only: str = ""
     """Methods to run, separated by commas: sac for all of SAC, sac+cae for that one, sac+none for SAC alone."""
@@ -44,7 +44,7 @@ class RunOptions(Options):
     """Tasks to run, separated by commas."""
     seeds: str = ""
     """Seeds to run, as in 1-3 or 1,4,7."""
-    budget: Positive = 1.0
+    budget: ranges.Positive = 1.0
     """Fraction of the suite's steps to run, as in 0.1. Every table made from the runs states it."""
     ray: bool = False
     """Start a Ray cluster on this machine and run there."""
