@@ -127,14 +127,14 @@ def test_presets_and_precedence() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"ridge": 0.0}, "ridge must be positive"),
+        ({"ridge": 0.0}, "ridge is 0.0; it must be above 0"),
         ({"strategy": "ubc"}, "did you mean ucb"),
         ({"scope": "forever"}, "unknown scope"),
         ({"scaling": "welfrod"}, "did you mean welford"),
         ({"preset": "papr"}, "did you mean paper"),
         ({"ridgee": 1.0}, "did you mean ridge"),
         ({"warmup": -1}, "warmup is -1"),
-        ({"ridge": float("inf")}, "ridge must be positive"),
+        ({"ridge": float("inf")}, "ridge is inf; it must be a finite number"),
         ({"preset": "official"}, "give scaling='welford'"),
         ({"rebuild_every": 10}, "replay buffer"),
     ],

@@ -30,15 +30,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}; {hint}")
 
 
-def require_at_least(options: object, **least: float) -> None:
-    """Refuse options below their bounds, naming the first of them."""
-    for name, bound in least.items():
-        value = getattr(options, name)
-        if not value >= bound:
-            raise UserError(f"{name} is {value}; it must be at least {bound}")
-
-
-def require_widths(hidden: tuple[int, ...]) -> None:
-    """Refuse hidden layers of width zero, or none at all: the last one is φ."""
-    if not hidden or min(hidden) < 1:
-        raise UserError(f"hidden is {hidden}; it needs widths of at least 1, and the critic's last one is φ")
+def require_widths(**widths: tuple[int, ...]) -> None:
+    """Refuse networks without a hidden layer, by the name of the option."""
+    for name, layers in widths.items():
+        if not layers:
+            raise UserError(f"{name} is empty; give the width of at least one hidden layer, as in 64 64")

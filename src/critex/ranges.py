@@ -42,6 +42,8 @@ class Range:
         )
 
     def __str__(self) -> str:
+        if self.low is not None and self.high is not None:
+            return f"between {self.low:g} and {self.high:g}"
         bounds = (
             ("at least", self.low),
             ("above", self.above),
@@ -53,9 +55,13 @@ class Range:
 
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
+Size = Annotated[int, Range(1, 10**9)]
+"""The length of a tensor: sums and products of two still fit 64 bits."""
 Probability = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(0)]
+Finite = Annotated[float, Range()]
+"""Any number; what every other range refuses as well is NaN, infinity, and integers beyond 64 bits."""
 
 
 class Options:
@@ -81,65 +87,20 @@ def _hints(cls: Any) -> dict[str, Any]:
 def _check(name: str, hint: Any, value: Any) -> None:
     if isinstance(value, tuple | list):
         for item in value:
-            for inner in get_args(hint)[:1] or (hint,):
-                _check(name, inner, item)
+            _check(name, hint, item)
+    elif isinstance(value, int) and abs(value) > LARGEST:  # first, because no float holds every integer
+        raise UserError(f"{name} is too large; it must be at most {LARGEST}")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise UserError(f"{name} is {value}; it must be a finite number")
-        for bounds in _ranges(hint):
+        for bounds in ranges_of(hint):
             if value not in bounds:
                 raise UserError(f"{name} is {value}; it must be {bounds}")
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise UserError(f"{name} is {value}; it must be at most {LARGEST}")
 
 
-def _ranges(hint: Any) -> list[Range]:
+def ranges_of(hint: Any) -> list[Range]:
     """The ranges in a type, also inside of `X | None` and `tuple[X, ...]`."""
     args = get_args(hint)
     if get_origin(hint) is Annotated:
         return [extra for extra in args[1:] if isinstance(extra, Range)]
-    return [bounds for arg in args for bounds in _ranges(arg)]
-
-
-# --help ---------------------------------------------------------------------------------------------------------
-
-
-def help_registry() -> Any:
-    """A registry for `tyro.cli(…, registry=help_registry())`: --help shows the range of a field after its default."""
-    import tyro
-    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
-
-    registry = ConstructorRegistry()
-    inside: list[StructTypeInfo] = []
-
-    @registry.struct_rule
-    def with_ranges(info: StructTypeInfo) -> StructConstructorSpec | None:
-        if inside or not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
-            return None
-        inside.append(info)  # tyro's own rule does the work; it must not find this one again
-        try:
-            spec = ConstructorRegistry.get_struct_spec(info)
-        finally:
-            inside.pop()
-        if not isinstance(spec, StructConstructorSpec):
-            return None
-        fields = []
-        for f in spec.fields:
-            if bounds := _ranges(_hints(info.type).get(f.name)):
-                hint = tyro.conf.arg(help_behavior_hint=_Hint(str(bounds[0])))
-                shown: Any = Annotated[f.type, hint]
-                f = dataclasses.replace(f, type=shown)
-            fields.append(f)
-        return dataclasses.replace(spec, fields=tuple(fields))
-
-    return registry
-
-
-@dataclass(frozen=True)
-class _Hint:
-    """`(default: 0.99; at least 0 and at most 1)`."""
-
-    bounds: str
-
-    def __call__(self, default: str) -> str:
-        return f"(default: {default}; {self.bounds})"
+    return [bounds for arg in args for bounds in ranges_of(arg)]

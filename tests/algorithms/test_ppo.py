@@ -320,7 +320,7 @@ def test_what_the_explorer_is_shown(train: Callable[..., Path], monkeypatch: pyt
         ({"rollout": 15, "num_envs": 1}, "--minibatches 3 would"),
         ({"rollout": 4, "num_envs": 1}, "--minibatches 2 would"),
         ({"steps": 31}, "less than one rollout of 32"),
-        ({"hidden": ()}, "widths of at least 1"),
+        ({"hidden": ()}, "hidden is empty; give the width"),
         ({"epochs": 0}, "epochs is 0"),
     ],
 )

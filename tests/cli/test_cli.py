@@ -89,7 +89,7 @@ def test_precedence_of_preset_and_flag() -> None:
         (["train", "dqn", "--steps", "many"], "--steps"),
         (["train", "dqn", "--steps", "0"], "critex: steps is 0; it must be at least 1"),
         (["train", "dqn", "--learning-rate", "-1"], "learning_rate is -1"),
-        (["train", "dqn", "--hidden", "0"], "widths of at least 1"),
+        (["train", "dqn", "--hidden", "0"], "hidden is 0; it must be at least 1"),
         (["train", "dqn", "--explorer", "cae", "--bonus.warmup", "-1"], "critex: warmup is -1"),
         (
             [
@@ -110,7 +110,7 @@ def test_precedence_of_preset_and_flag() -> None:
         (["demo", "--seeds", "0"], "at least 1"),
         (["train", "dqn", "--bonus-in", "nowhere"], "invalid choice"),
         (["train", "dqn", "--explorer", "cea"], "did you mean cae"),
-        (["train", "dqn", "--explorer", "cae", "--bonus.ridge", "-1"], "ridge must be positive"),
+        (["train", "dqn", "--explorer", "cae", "--bonus.ridge", "-1"], "ridge is -1.0; it must be above 0"),
         (["train", "dqn", "--explorer", "cae", "--preset", "papr"], "did you mean paper"),
         (["train", "dqn", "--env", "CartPol-v1", "--out", "{tmp}/x"], "did you mean CartPole-v1"),
         (["train", "dqn", "--env", "Pendulum-v1", "--out", "{tmp}/x"], "discrete actions"),
@@ -307,6 +307,6 @@ def test_preset_paper_knows_its_tasks(capsys: pytest.CaptureFixture[str]) -> Non
 def test_every_algorithm_refuses_empty_layers_and_negative_rates(
     algorithm: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "widths of at least 1" in fails(capsys, "train", algorithm, "--hidden", "0")
+    assert "hidden is 0; it must be at least 1" in fails(capsys, "train", algorithm, "--hidden", "0")
     rate = "--critic-learning-rate" if algorithm == "sac" else "--learning-rate"
     assert "must be at least 0" in fails(capsys, "train", algorithm, rate, "-1")

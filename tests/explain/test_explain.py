@@ -224,8 +224,8 @@ def test_mujoco_draws_without_a_screen(hopper: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere does not exist"),
-        (["RUN", "--episodes", "0"], "--episodes must be at least 1, got 0"),
-        (["RUN", "--max-steps", "0"], "--max-steps must be at least 1, got 0"),
+        (["RUN", "--episodes", "0"], "episodes is 0; it must be at least 1"),
+        (["RUN", "--max-steps", "0"], "max_steps is 0; it must be at least 1"),
         (["RUN", "--out", "RUN"], "is a run; write the page to another directory"),
     ],
 )

@@ -394,7 +394,7 @@ def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None
         ({"u_dim": 0}, "u_dim is 0"),
         ({"u_dim": 4, "use_u": False}, "removes U"),
         ({"warmup": 3, "scaling": "none"}, "scaling=welford"),
-        ({"phi_norm": 0.0}, "phi_norm must be positive"),
+        ({"phi_norm": 0.0}, "phi_norm is 0.0; it must be above 0"),
         ({"rebuild_every": -1}, "rebuild_every is -1"),
     ],
 )

@@ -297,12 +297,12 @@ class Example(Options):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"gamma": -1.0}, "gamma is -1.0; it must be at least 0 and at most 1"),
+        ({"gamma": -1.0}, "gamma is -1.0; it must be between 0 and 1"),
         ({"gamma": float("nan")}, "gamma is nan; it must be a finite number"),
         ({"widths": (3, 0)}, "widths is 0; it must be at least 1"),
         ({"size": 0}, "size is 0; it must be at least 1"),
         ({"share": float("inf")}, "share is inf; it must be a finite number"),
-        ({"size": 2**63}, "size is 9223372036854775808; it must be at most"),
+        ({"size": 2**63}, "size is too large; it must be at most 9223372036854775807"),
     ],
 )
 def test_numbers_outside_their_range_are_one_line(values: dict[str, Any], message: str) -> None:

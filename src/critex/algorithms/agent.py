@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import gymnasium as gym
 import torch
@@ -16,6 +16,7 @@ from critex.embedding import Embedding
 from critex.errors import UserError
 from critex.explorers import Explorer
 from critex.networks import Adam
+from critex.ranges import Range
 
 MakeCritic = Callable[[], nn.Module]
 """Makes one critic of one's own; it is called once for each critic and each target network."""
@@ -56,10 +57,28 @@ class Agent(Protocol):
         """Restore what `state_dict` gave."""
 
 
+UpdateRatio = Annotated[float, Range(1e-6, 1e6)]
+"""Updates per environment step; `updates_due` counts in millionths."""
+
+
 def updates_due(step: int, updates_per_step: float | Fraction) -> int:
     """⌊step · updates_per_step⌋, exact for every ratio that was meant: 0.1 is one update in ten steps."""
     ratio = Fraction(updates_per_step).limit_denominator(1_000_000)
     return step * ratio.numerator // ratio.denominator
+
+
+def fitting_minibatches(wanted: int, total: int) -> int:
+    """The largest number of equal minibatches that `total` splits into, at most `wanted`."""
+    return next(m for m in range(min(wanted, total, 100_000), 0, -1) if total % m == 0)
+
+
+def require_buffer(cfg: Any) -> None:
+    """Refuse a replay buffer that cannot hold one step of all environments."""
+    if cfg.buffer_size < cfg.num_envs:
+        raise UserError(
+            f"a replay buffer of {cfg.buffer_size} transitions cannot hold one step of {cfg.num_envs} environments; "
+            f"use a buffer_size of at least {cfg.num_envs}"
+        )
 
 
 def require_updates(cfg: Any, updates: int) -> None:

@@ -17,16 +17,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.algorithms.agent import (
+    MakeCritic,
+    UpdateRatio,
+    embedding_width,
+    require_buffer,
+    require_updates,
+    updates_due,
+)
 from critex.data import Batch, Replay, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer, value_bonus  # CAE
 from critex.networks import Adam, NetworkConfig, encoder, minimise, mlp
 from critex.networks.langevin import LangevinAdam
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 
@@ -36,50 +44,45 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
 
     env: str = "CartPole-v1"
     """Id of the environment."""
-    steps: int = 500_000
+    steps: Count = 500_000
     """Environment steps in all."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments stepped side by side."""
 
-    learning_rate: float = 2.5e-4
+    learning_rate: NonNegative = 2.5e-4
     """Step size of Adam."""
-    langevin: float | None = None
+    langevin: NonNegative | None = None
     """Noise of Langevin steps, as in 1e-7: the optimiser of Adam LMCDQN in the place of Adam (none: Adam)."""
-    buffer_size: int = 10_000
+    buffer_size: Count = 10_000
     """Transitions in the replay buffer."""
-    batch_size: int = 128
+    batch_size: Size = 128
     """Transitions of one update."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ."""
-    n_step: int = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
-    learning_starts: int = 10_000
+    learning_starts: Natural = 10_000
     """Environment steps before the first update."""
-    train_every: int = 10
+    train_every: Count = 10
     """Environment steps between two updates."""
-    updates_per_step: float | None = None
+    updates_per_step: UpdateRatio | None = None
     """Updates per environment step, in place of `train_every` (none: 1/train_every)."""
-    target_every: int = 500
+    target_every: Count = 500
     """Environment steps between two copies of the network into the target network."""
     double_q: bool = False
     """Choose the next action with the online network, value it with the target network."""
-    epsilon_start: float = 1.0
+    epsilon_start: Probability = 1.0
     """Share of random actions at the beginning."""
-    epsilon_end: float = 0.05
+    epsilon_end: Probability = 0.05
     """Share of random actions at the end."""
-    epsilon_fraction: float = 0.5
+    epsilon_fraction: Probability = 0.5
     """Part of the run over which the share falls linearly."""
-    hidden: tuple[int, ...] = (120, 84)
+    hidden: tuple[Count, ...] = (120, 84)
     """Widths of the network's hidden layers; the last one is φ."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self, steps=1, num_envs=1, buffer_size=1, batch_size=1, n_step=1, train_every=1, target_every=1,
-            learning_starts=0, learning_rate=0, epsilon_fraction=0,
-        )  # fmt: skip
-        if self.updates_per_step is not None:
-            require_at_least(self, updates_per_step=1e-6)
-        self.check_networks()
+        super().__post_init__()
+        require_buffer(self)
 
     @property
     def update_ratio(self) -> float | Fraction:

@@ -22,16 +22,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.algorithms.agent import (
+    MakeCritic,
+    UpdateRatio,
+    embedding_width,
+    require_buffer,
+    require_updates,
+    updates_due,
+)
 from critex.data import Batch, Replay, Rollout, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import require_at_least
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
 from critex.networks.mlp import Activation
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 0.5
@@ -45,64 +52,50 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
-    steps: int = 20_010_000
+    steps: Count = 20_010_000
     """Environment steps in all: those before learning starts, then `steps_per_update` for each update."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments stepped side by side."""
-    eval_every: int = 50_000
+    eval_every: Natural = 50_000
     """Environment steps from one evaluation to the next; 0: none."""
 
-    buffer_size: int = 1_000_000
+    buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
-    batch_size: int = 256
+    batch_size: Size = 256
     """Transitions of one update."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ (the authors use 0.999 on Hopper)."""
-    n_step: int = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
-    tau: float = 0.005
+    tau: Probability = 0.005
     """Target update: the share of the online network that enters the target network at each of its updates."""
-    tau_std: float = 0.005
+    tau_std: Probability = 0.005
     """Share of the current batch in the running σ̄ of each critic."""
-    learning_starts: int = 10_000
+    learning_starts: Natural = 10_000
     """Environment steps before the first update; the policy acts from the start."""
-    steps_per_update: int = 20
+    steps_per_update: Count = 20
     """Environment steps between two updates."""
-    updates_per_step: float | None = None
+    updates_per_step: UpdateRatio | None = None
     """Updates per environment step, in place of `steps_per_update` (none: 1/steps_per_update)."""
-    learning_rate: float = 1e-4
+    learning_rate: NonNegative = 1e-4
     """Step size of Adam, for actor and critics."""
-    entropy_learning_rate: float = 3e-4
+    entropy_learning_rate: NonNegative = 3e-4
     """Step size of Adam for the temperature."""
-    policy_delay: int = 2
+    policy_delay: Count = 2
     """Updates of the critics per update of the actor, the temperature and the target networks."""
-    entropy_coef: float | None = None
+    entropy_coef: NonNegative | None = None
     """Temperature, the weight of the policy's entropy (none: learned, from e, with target entropy −dim(A))."""
     critic_loss: Literal["gaussian", "huber"] = "gaussian"
     """gaussian: the gradient of the Gaussian likelihood with bounded weights, as published; huber: the authors'
     later form."""
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: tuple[Count, ...] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
     activation: Activation = "gelu"
     """Activation of the hidden layers."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self,
-            steps=1,
-            num_envs=1,
-            buffer_size=1,
-            batch_size=1,
-            n_step=1,
-            policy_delay=1,
-            learning_starts=0,
-        )
-        require_at_least(self, steps_per_update=1, learning_rate=0, entropy_learning_rate=0)
-        if self.entropy_coef is not None:
-            require_at_least(self, entropy_coef=0)
-        if self.updates_per_step is not None:
-            require_at_least(self, updates_per_step=1e-6)
-        self.check_networks()
+        super().__post_init__()
+        require_buffer(self)
 
     @property
     def update_ratio(self) -> float | Fraction:

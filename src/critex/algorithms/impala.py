@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import torch
@@ -23,10 +23,11 @@ from critex.data import Batch, Rollout, derive_seed, vtrace
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs, Episode
-from critex.errors import UserError, require_at_least, require_widths
+from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import encoder, mlp
+from critex.ranges import Count, Natural, NonNegative, Positive, Probability, Range
 from critex.run import Run, RunConfig
 
 
@@ -36,56 +37,53 @@ class Config(ExplorationConfig, RunConfig):
 
     env: str = "MiniHack-MultiRoom-N4-v0"
     """Id of the environment."""
-    steps: int = 20_000_000
+    steps: Count = 20_000_000
     """Environment steps in all, rounded down to whole unrolls."""
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments of a worker, stepped side by side; its unroll of them is one batch."""
-    workers: int = 0
+    workers: Natural = 0
     """Worker processes, started by Ray, each with `num_envs` environments; 0: collect in this process, which is
     deterministic and resumes exactly."""
     ray_address: str = ""
     """With workers: a Ray cluster to run them on, as in auto or host:6379; empty: this machine."""
 
-    unroll: int = 80
+    unroll: Count = 80
     """Steps of each environment between two updates."""
-    learning_rate: float = 1e-4
+    learning_rate: NonNegative = 1e-4
     """Step size of RMSProp, and of Adam for what an explorer learns."""
-    rms_decay: float = 0.99
+    rms_decay: Annotated[float, Range(0, below=1)] = 0.99
     """Decay of RMSProp's mean square."""
-    rms_eps: float = 1e-5
+    rms_eps: Positive = 1e-5
     """What RMSProp adds to its root mean square."""
     anneal: bool = False
     """Let the step size fall linearly to zero over the run."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ. The value of what follows counts zero after a timeout as well as after a termination."""
-    rho_clip: float = 1.0
+    rho_clip: Positive = 1.0
     """Largest importance ratio ρ̄ of V-trace, which decides what the values converge to."""
-    c_clip: float = 1.0
+    c_clip: NonNegative = 1.0
     """Largest trace coefficient c of V-trace, which decides how fast."""
-    value_coef: float = 0.5
+    value_coef: NonNegative = 0.5
     """Weight of the value loss."""
-    entropy_coef: float = 0.005
+    entropy_coef: NonNegative = 0.005
     """Weight of the policy's entropy."""
-    max_grad_norm: float = 40.0
+    max_grad_norm: Positive = 40.0
     """Longest gradient, of the network and of the explorer each."""
     network: Literal["auto", "paper", "compact"] = "auto"
     """Size of the encoder of NetHack's screen: that of the paper (25 M parameters with its LSTM), or a compact one of the
     same structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations have encoders of their own."""
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[Count, ...] = ()
     """Widths of the layers after the encoder; the last one is φ and the width of the LSTM. Empty: one layer, 1024 with
     network=paper and 256 otherwise."""
     unused_layers: bool = False
     """Build the linear layer of the released code that nothing uses, to match the paper's number of parameters."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self, num_envs=1, workers=0, unroll=1, learning_rate=0, rho_clip=0, c_clip=0, max_grad_norm=0
-        )
+        super().__post_init__()
         if self.network == "auto":
             gpu = self.device != "cpu" and torch.cuda.is_available()
             self.network = "paper" if gpu else "compact"
         self.hidden = self.hidden or ((1024,) if self.network == "paper" else (256,))
-        require_widths(self.hidden)
         if self.ray_address and not self.workers:
             raise UserError("ray_address says where workers run; say how many with --workers")
         if self.bonus_in == "value":

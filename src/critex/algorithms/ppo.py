@@ -16,18 +16,19 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from critex.algorithms.agent import MakeCritic, embedding_width
+from critex.algorithms.agent import MakeCritic, embedding_width, fitting_minibatches
 from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Flatten, is_flat, minimise
 from critex.networks.mlp import Activation
 from critex.networks.policies import Categorical, Gaussian, Trunk, Value
+from critex.ranges import Count, NonNegative, Positive, Probability
 from critex.run import Run, RunConfig
 from critex.run.files import notice
 
@@ -38,36 +39,36 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
-    steps: int = 1_000_000
+    steps: Count = 1_000_000
     """Environment steps in all, rounded down to whole rollouts."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments stepped side by side."""
 
-    rollout: int = 2048
+    rollout: Count = 2048
     """Steps of each environment between two updates."""
-    epochs: int = 10
+    epochs: Count = 10
     """Epochs, passes over the rollout, of one update."""
-    minibatches: int = 32
+    minibatches: Count = 32
     """Minibatches, gradient steps, of one epoch."""
-    learning_rate: float = 3e-4
+    learning_rate: NonNegative = 3e-4
     """Step size of Adam."""
     anneal: bool = True
     """Anneal the step size linearly to zero over the run."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ."""
-    gae_lambda: float = 0.95
+    gae_lambda: Probability = 0.95
     """λ of generalised advantage estimation."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
     """Clip the change of the values at `clip`, too."""
-    target_kl: float | None = None
+    target_kl: NonNegative | None = None
     """End an update after the first epoch at whose end the metric `kl` exceeds this (none: never)."""
-    value_coef: float = 0.5
+    value_coef: NonNegative = 0.5
     """Weight of the value loss."""
-    entropy_coef: float = 0.0
+    entropy_coef: NonNegative = 0.0
     """Weight of the policy's entropy."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Positive = 0.5
     """Gradient clipping: the largest norm of the gradient. Parameter groups are clipped apart: actor and critic
     together, and the parameters that an explorer learns by themselves."""
     normalize_advantage: bool = True
@@ -83,7 +84,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     bootstrap_truncated: bool = False
     """Where an episode was truncated, bootstrap from the value of its true final observation. CleanRL, and with it
     the paper, counts zero."""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
     activation: Activation = "tanh"
     """Activation of the hidden layers."""
@@ -91,18 +92,17 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     """Whether actor and critic share all layers but the last (none: for images and dicts)."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0)
-        if self.target_kl is not None:
-            require_at_least(self, target_kl=0)
-        self.check_networks()
+        super().__post_init__()
         if self.bonus_in == "value":
             raise UserError("bonus_in=value needs actions chosen by their values; ppo takes bonus_in=reward")
         batch = self.rollout * self.num_envs
         if batch % self.minibatches or batch < 2 * self.minibatches:
-            fit = max((m for m in range(2, self.minibatches) if batch % m == 0 and batch >= 2 * m), default=1)
+            fit = "--rollout 2 --minibatches 1"
+            if batch > 1:
+                fit = f"--minibatches {fitting_minibatches(min(self.minibatches, batch // 2), batch)}"
             raise UserError(
                 f"a rollout of {self.rollout} × {self.num_envs} steps does not split into {self.minibatches} equal "
-                f"minibatches of at least 2; --minibatches {fit} would"
+                f"minibatches of at least 2; {fit} would"
             )
         if self.steps < batch:
             raise UserError(

@@ -15,15 +15,17 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from critex.algorithms.agent import fitting_minibatches
 from critex.algorithms.ppo import normalized, policy_loss, value_loss
 from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.tree import Tree, tree_leaves, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import UserError, require_at_least, require_widths
+from critex.errors import UserError, require_widths
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks.visual import Kind, Memory, RecurrentActorCritic
+from critex.ranges import Count, NonNegative, Positive, Probability
 from critex.run import Run, RunConfig
 
 
@@ -35,45 +37,45 @@ class Config(ExplorationConfig, RunConfig):
     """Id of the environment; its actions must be discrete."""
     eval_env: str = ""
     """Id of the environment that evaluations use, such as VizdoomExplore-test-v0 (empty: the same)."""
-    steps: int = 1_000_000
+    steps: Count = 1_000_000
     """Environment steps in all, rounded down to whole rollouts."""
-    num_envs: int = 8
+    num_envs: Count = 8
     """Environments stepped side by side."""
 
     network: Kind = "compact"
     """Trunk: compact (convolutions for any observation), or resnet18 or resnet50 (rgb, depth, gps, compass)."""
     core: Literal["lstm", "gru"] = "lstm"
     """Recurrent core."""
-    core_layers: int = 1
+    core_layers: Count = 1
     """Layers of the core."""
-    core_width: int = 256
+    core_width: Count = 256
     """Width of the core."""
-    hidden: tuple[int, ...] = (256,)
+    hidden: tuple[Count, ...] = (256,)
     """Widths of the compact trunk's layers above its encoder; the last one is φ."""
 
-    rollout: int = 128
+    rollout: Count = 128
     """Steps of each environment between two updates: the length of the sequences."""
-    epochs: int = 4
+    epochs: Count = 4
     """Passes over the rollout in one update."""
-    minibatches: int = 2
+    minibatches: Count = 2
     """Gradient steps of one pass; each takes the whole sequences of num_envs / minibatches environments."""
-    learning_rate: float = 2.5e-4
+    learning_rate: NonNegative = 2.5e-4
     """Step size of Adam."""
     anneal: bool = False
     """Let the step size fall linearly to zero over the run."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ."""
-    gae_lambda: float = 0.95
+    gae_lambda: Probability = 0.95
     """λ of generalised advantage estimation."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the ratio of probabilities may move from 1 before its gradient is zero."""
     clip_value: bool = True
     """Also stop the gradient of values that moved further than `clip`."""
-    value_coef: float = 0.5
+    value_coef: NonNegative = 0.5
     """Weight of the value loss."""
-    entropy_coef: float = 0.01
+    entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy."""
-    max_grad_norm: float = 0.2
+    max_grad_norm: Positive = 0.2
     """Largest gradient norm, over all parameters together."""
     normalize_advantage: bool = False
     """Give the advantages of each minibatch mean 0 and standard deviation 1."""
@@ -81,16 +83,12 @@ class Config(ExplorationConfig, RunConfig):
     """Evaluate with actions drawn from the policy, as the paper does on Habitat, instead of the likeliest ones."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self, num_envs=1, rollout=1, epochs=1, minibatches=1, learning_rate=0, core_layers=1, core_width=1
-        )
-        require_widths(self.hidden)
+        super().__post_init__()
+        require_widths(hidden=self.hidden)
         if self.bonus_in == "value" or self.recompute:
             raise UserError("ppo_recurrent takes bonus_in=reward without recompute")
         if self.num_envs % self.minibatches:
-            fit = max(
-                m for m in range(1, self.num_envs + 1) if self.num_envs % m == 0 and m <= self.minibatches
-            )
+            fit = fitting_minibatches(self.minibatches, self.num_envs)
             raise UserError(
                 f"{self.num_envs} environments do not split into {self.minibatches} equal minibatches of whole "
                 f"sequences; --minibatches {fit} would"

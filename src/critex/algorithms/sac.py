@@ -16,16 +16,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.algorithms.agent import (
+    MakeCritic,
+    UpdateRatio,
+    embedding_width,
+    require_buffer,
+    require_updates,
+    updates_due,
+)
 from critex.data import Batch, Replay, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import require_at_least
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
 from critex.networks.fast import faster, soft_actor_loss, twin_critic_loss
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 
@@ -35,51 +42,39 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
-    steps: int = 1_000_000
+    steps: Count = 1_000_000
     """Environment steps in all."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments stepped side by side."""
 
-    buffer_size: int = 1_000_000
+    buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
-    batch_size: int = 256
+    batch_size: Size = 256
     """Transitions of one update."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ."""
-    n_step: int = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
-    tau: float = 0.005
+    tau: Probability = 0.005
     """Target update: the share of the online network that enters the target network at each update."""
-    learning_starts: int = 5_000
+    learning_starts: Natural = 5_000
     """Environment steps with random actions before the first update."""
-    updates_per_step: float = 1.0
+    updates_per_step: UpdateRatio = 1.0
     """Updates per environment step, however many environments there are."""
-    actor_learning_rate: float = 3e-4
+    actor_learning_rate: NonNegative = 3e-4
     """Step size of Adam for the actor."""
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: NonNegative = 1e-3
     """Step size of Adam for the two critics, and for the temperature."""
-    policy_delay: int = 2
+    policy_delay: Count = 2
     """Every `policy_delay` updates the actor is updated, `policy_delay` times in a row."""
-    entropy_coef: float | None = None
+    entropy_coef: NonNegative | None = None
     """Temperature, the weight of the policy's entropy (none: learned, with target entropy −dim(A))."""
     fast: bool = True
     """Use written-out gradients where the networks are plain Linear+ReLU: the same numbers, faster."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self,
-            steps=1,
-            num_envs=1,
-            buffer_size=1,
-            batch_size=1,
-            n_step=1,
-            policy_delay=1,
-            learning_starts=0,
-        )
-        require_at_least(self, actor_learning_rate=0, critic_learning_rate=0, updates_per_step=1e-6)
-        if self.entropy_coef is not None:
-            require_at_least(self, entropy_coef=0)
-        self.check_networks()
+        super().__post_init__()
+        require_buffer(self)
 
 
 class Actor(nn.Module):

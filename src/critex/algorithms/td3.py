@@ -16,16 +16,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.algorithms.agent import MakeCritic, embedding_width, require_updates, updates_due
+from critex.algorithms.agent import (
+    MakeCritic,
+    UpdateRatio,
+    embedding_width,
+    require_buffer,
+    require_updates,
+    updates_due,
+)
 from critex.data import Batch, Replay, derive_seed, n_step_return
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.envs import Envs
-from critex.errors import require_at_least
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
 from critex.networks.fast import deterministic_actor_loss, faster, twin_critic_loss
+from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
 
@@ -35,51 +42,41 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
-    steps: int = 1_000_000
+    steps: Count = 1_000_000
     """Environment steps in all."""
-    num_envs: int = 1
+    num_envs: Count = 1
     """Environments stepped side by side."""
 
-    buffer_size: int = 1_000_000
+    buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
-    batch_size: int = 256
+    batch_size: Size = 256
     """Transitions of one update."""
-    gamma: float = 0.99
+    gamma: Probability = 0.99
     """Discount γ."""
-    n_step: int = 1
+    n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
-    tau: float = 0.005
+    tau: Probability = 0.005
     """Target update: the share of the online network that enters the target network at each of its updates."""
-    learning_starts: int = 25_000
+    learning_starts: Natural = 25_000
     """Environment steps with random actions before the first update."""
-    updates_per_step: float = 1.0
+    updates_per_step: UpdateRatio = 1.0
     """Updates per environment step, however many environments there are."""
-    learning_rate: float = 3e-4
+    learning_rate: NonNegative = 3e-4
     """Step size of Adam, for actor and critics."""
-    exploration_noise: float = 0.1
+    exploration_noise: NonNegative = 0.1
     """Standard deviation of the noise on actions, where the actions range over [−1, 1]."""
-    target_noise: float = 0.2
+    target_noise: NonNegative = 0.2
     """Standard deviation of the noise on the target's actions, in the same unit."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: NonNegative = 0.5
     """Bound on that noise."""
-    policy_delay: int = 2
+    policy_delay: Count = 2
     """Updates of the critics per update of the actor and the target networks."""
     fast: bool = True
     """Use written-out gradients where the networks are plain Linear+ReLU: the same numbers, faster."""
 
     def __post_init__(self) -> None:
-        require_at_least(
-            self,
-            steps=1,
-            num_envs=1,
-            buffer_size=1,
-            batch_size=1,
-            n_step=1,
-            policy_delay=1,
-            learning_starts=0,
-        )
-        require_at_least(self, learning_rate=0, updates_per_step=1e-6)
-        self.check_networks()
+        super().__post_init__()
+        require_buffer(self)
 
 
 class Actor(nn.Module):

@@ -7,6 +7,7 @@ help and errors do not wait for torch.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,11 @@ COMMANDS = {
 }
 """Command → its line in `critex --help`, in the order of a first session."""
 
+OUT_OF_MEMORY = re.compile(
+    "can't allocate memory|not enough memory|out of memory|Storage size calculation overflowed"
+)
+"""How torch says it."""
+
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. A mistake of the user is one clear line and exit code 2."""
@@ -46,6 +52,11 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         notice(f"{PROG}: {error}")
         sys.exit(getattr(error, "exit_code", 2))
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not OUT_OF_MEMORY.search(str(error)):
+            raise
+        notice(f"{PROG}: not enough memory; choose a smaller --hidden, --batch-size or --num-envs")
+        sys.exit(2)
     except KeyboardInterrupt:
         notice(f"{PROG}: stopped")
         sys.exit(130)

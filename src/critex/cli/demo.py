@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from critex.cli.options import parse, require_at_least_one
+from critex import ranges
+from critex.cli.options import parse
 from critex.errors import UserError
 
 
 @dataclass
-class Options:
+class Options(ranges.Options):
     """Train DQN with and without CAE on a DeepSea that ε-greedy does not solve, and write a report."""
 
     out: Path = Path("demo")
     """Directory of the demo. Called again, it keeps finished runs and continues interrupted ones."""
-    seeds: int = 3
+    seeds: ranges.Count = 3
     """Runs of each method."""
-    jobs: int = 2
+    jobs: ranges.Count = 2
     """Runs side by side, one thread each."""
 
 
 def main(args: list[str]) -> None:
     """Run the demo, report on it, and say what to conclude."""
     options = parse(Options, "critex demo", args)
-    require_at_least_one(seeds=options.seeds, jobs=options.jobs)
     from critex.cli.report import report_runs
     from critex.demo import ABOUT, demo_jobs
     from critex.run.files import disk_errors

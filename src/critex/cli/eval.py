@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from critex.cli.options import parse, require_at_least_one
+from critex import ranges
+from critex.cli.options import parse
 
 
 @dataclass
-class Options:
+class Options(ranges.Options):
     """Play a trained agent greedily, without bonus, and print its extrinsic return."""
 
     run: Path
     """Directory of the run, finished or interrupted."""
-    episodes: int = 20
+    episodes: ranges.Count = 20
     """Number of episodes."""
-    seed: int = 0
+    seed: ranges.Natural = 0
     """Seed of the environments."""
     allow_import: bool = False
     """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
@@ -26,7 +27,6 @@ class Options:
 def main(args: list[str]) -> None:
     """Evaluate the agent and print mean and standard deviation of its return."""
     options = parse(Options, "critex eval", args)
-    require_at_least_one(episodes=options.episodes)
     from statistics import fmean, stdev
 
     from critex.envs import Envs

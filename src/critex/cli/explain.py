@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from critex.cli.options import parse, require_at_least_one
+from critex import ranges
+from critex.cli.options import parse
 
 
 @dataclass
-class Options:
+class Options(ranges.Options):
     """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map, and
     what the features φ behind the bonus look like."""
 
     run: Path
     """Directory of the run, finished or interrupted."""
-    episodes: int = 3
+    episodes: ranges.Count = 3
     """Number of episodes to play."""
-    seed: int = 0
+    seed: ranges.Natural = 0
     """Seed of the environment."""
-    max_steps: int = 300
+    max_steps: ranges.Count = 300
     """Longest part of an episode to show, in steps."""
     out: Path = Path("explain")
     """Directory to write to; its index.html is the page."""
@@ -30,7 +31,6 @@ class Options:
 def main(args: list[str]) -> None:
     """Write the page and print what there is to say about it."""
     options = parse(Options, "critex explain", args)
-    require_at_least_one(episodes=options.episodes, max_steps=options.max_steps)
     from critex.explain import explain
 
     index, notes = explain(

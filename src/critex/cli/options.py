@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from critex.errors import UserError
+from critex.ranges import ranges_of
 
 T = TypeVar("T")
 Sections = Mapping[str, Sequence["Option"]]
@@ -41,6 +42,8 @@ class Option:
     default: str | None
     """As shown in the help; None for a positional argument."""
     choices: tuple[str, ...] = ()
+    bounds: str = ""
+    """The range of a number."""
 
     @property
     def flags(self) -> list[str]:
@@ -73,33 +76,31 @@ def options_of(cls: type, default: Any = None, prefix: str = "") -> list[Option]
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             found += options_of(type(value), value, f"{name}.")
             continue
-        metavar, choices, bounds = _describe(hints[field.name])
+        metavar, choices = _describe(hints[field.name])
+        bounds = "; ".join(filter(None, map(str, ranges_of(hints[field.name]))))
         help_ = field_help(cls).get(field.name, "")
         if missing and factory is dataclasses.MISSING:
-            found.append(
-                Option(field.name, re.sub("PATH|TEXT", field.name.upper(), metavar), help_, None, choices)
-            )
+            metavar = re.sub("PATH|TEXT", field.name.upper(), metavar)
+            found.append(Option(field.name, metavar, help_, None, choices, bounds))
         else:
-            shown = "; ".join(filter(None, (_shown(value), bounds)))
-            found.append(Option(name, metavar, help_, shown, choices))
+            found.append(Option(name, metavar, help_, _shown(value), choices, bounds))
     return found
 
 
-def _describe(hint: Any) -> tuple[str, tuple[str, ...], str]:
-    """(metavar, choices, bounds) of a type; the metavar of a switch is empty."""
+def _describe(hint: Any) -> tuple[str, tuple[str, ...]]:
+    """(metavar, choices) of a type; the metavar of a switch is empty."""
     origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:  # metadata that can contain a value is its range
-        metavar, choices, _ = _describe(args[0])
-        return metavar, choices, "; ".join(str(extra) for extra in args[1:] if hasattr(extra, "__contains__"))
+    if origin is Annotated:
+        return _describe(args[0])
     if origin in (Union, types.UnionType):
         return next(_describe(arg) for arg in args if arg is not type(None))
     if origin is Literal:
         choices = tuple(map(str, args))
-        return f"{{{','.join(choices)}}}", choices, ""
+        return f"{{{','.join(choices)}}}", choices
     if origin is tuple:
-        metavar, choices, bounds = _describe(args[0])
-        return f"{metavar} …", choices, bounds
-    return {bool: "", int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}.get(hint, "VALUE"), (), ""
+        metavar, choices = _describe(args[0])
+        return f"{metavar} …", choices
+    return {bool: "", int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}.get(hint, "VALUE"), ()
 
 
 def _shown(value: Any) -> str:
@@ -150,11 +151,11 @@ def help_page(prog: str, description: str, sections: Sections, width: int | None
 
 
 def _entry(option: Option, width: int) -> str:
-    default = f" (default: {option.default})" if option.default else ""
+    default = f"default: {option.default}" if option.default else ""
+    notes = "; ".join(filter(None, (default, option.bounds)))
+    text = f"{option.help} ({notes})" if notes else option.help
     margin = " " * COLUMN
-    lines = textwrap.wrap(
-        option.help + default, width - COLUMN, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+    lines = textwrap.wrap(text, width - COLUMN, break_long_words=False, break_on_hyphens=False) or [""]
     usage = " " * INDENT + option.usage
     if len(usage) > COLUMN - 2:
         return "\n".join([usage, *(margin + line for line in lines)])
@@ -210,10 +211,3 @@ def _message(box: str) -> str:
     text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
     sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
     return re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
-
-
-def require_at_least_one(**values: int) -> None:
-    """Refuse counts below 1."""
-    for name, value in values.items():
-        if value < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
+from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, unknown
 from critex.report.figures import DASHES, LIGHT, new_figure
@@ -38,25 +39,22 @@ HEADER = ("method", "α", "regret", "slope", "95 % interval", "potential / bound
 
 
 @dataclass
-class RunOptions:
+class RunOptions(ranges.Options):
     """Run what is missing of a suite. Called again it continues: finished runs are kept, unfinished ones start over."""
 
     name: str
     """all, mdps, bandits, or one problem: riverswim, deepsea, lock, random, linear, linear-bandit, … (default: all)"""
     out: Path = Path("runs/regret")
     """Directory of the runs. It belongs to one suite with one budget."""
-    jobs: int = 2
+    jobs: ranges.Count = 2
     """Runs side by side, one thread each; all seeds of a method on a problem are one run."""
-    budget: float = 1.0
+    budget: ranges.Positive = 1.0
     """Multiplies the episodes of the suite: 0.1 for a tenth."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.name not in SUITES:
             raise unknown("regret suite", self.name, SUITES)
-        if not 0 < self.budget < float("inf"):
-            raise UserError(f"--budget is {self.budget}; it must be a positive number")
-        if self.jobs < 1:
-            raise UserError(f"--jobs is {self.jobs}; it must be at least 1")
 
 
 class RegretJob(Job):
@@ -76,13 +74,13 @@ class ShowOptions:
 
 
 @dataclass
-class CellOptions:
+class CellOptions(ranges.Options):
     """One method on one problem, as `run` starts it."""
 
     suite: str
     problem: str
     method: str
-    episodes: int
+    episodes: ranges.Count
     out: Path = Path()
 
 

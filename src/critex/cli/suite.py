@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, printable, unknown
 
@@ -28,14 +29,14 @@ class ShowOptions:
 
 
 @dataclass
-class RunOptions:
+class RunOptions(ranges.Options):
     """Run what is missing of a suite. Called again it continues: finished runs are kept, interrupted ones resumed."""
 
     name: str
     """A name from `critex suite list`."""
     out: Path | None = None
     """Directory of the runs, by default runs/NAME. It belongs to one suite with one budget."""
-    jobs: int | None = None
+    jobs: ranges.Count | None = None
     """Runs side by side, one thread each; by default 2 here, and one per CPU on a cluster."""
     only: str = ""
     """Methods to run, separated by commas: sac for all of SAC, sac+cae for that one, sac+none for SAC alone."""
@@ -43,7 +44,7 @@ class RunOptions:
     """Tasks to run, separated by commas."""
     seeds: str = ""
     """Seeds to run, as in 1-3 or 1,4,7."""
-    budget: float = 1.0
+    budget: ranges.Positive = 1.0
     """Fraction of the suite's steps to run, as in 0.1. Every table made from the runs states it."""
     ray: bool = False
     """Start a Ray cluster on this machine and run there."""
@@ -52,10 +53,7 @@ class RunOptions:
     extras, and must see the directory of the runs under the same path."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.budget < float("inf"):
-            raise UserError(f"--budget is {self.budget}; it must be a positive number")
-        if self.jobs is not None and self.jobs < 1:
-            raise UserError(f"--jobs is {self.jobs}; it must be at least 1")
+        super().__post_init__()
         if self.ray and self.ray_address:
             raise UserError("--ray starts a cluster, --ray-address names one; give only one of them")
 

@@ -8,22 +8,18 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.embedding import Embedding, Form
-from critex.errors import require_at_least
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScalingConfig
 from critex.networks import encoder, is_flat, mlp
+from critex.ranges import Count
 
 
 @dataclass(frozen=True)
 class EncoderConfig(ScalingConfig):
     """Options of an explorer with networks of its own."""
 
-    width: int = 128
+    width: Count = 128
     """Length of its state embedding, and width of its hidden layers."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, width=1)
 
 
 class StateEncoder(nn.Module):

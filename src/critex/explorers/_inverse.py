@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import tree_map
 from critex.embedding import Embedding
-from critex.errors import require_at_least, unknown
+from critex.errors import unknown
+from critex.ranges import NonNegative, Options
 
 
 @dataclass(frozen=True)
-class InverseConfig:
+class InverseConfig(Options):
     """Options of the inverse dynamics."""
 
     cross_episode_ends: bool = False
@@ -26,12 +27,11 @@ class InverseConfig:
     inverse_action: Literal["executed", "sampled"] = "executed"
     """Continuous actions: predict the action that the environment executed, clipped to its range, or the one that
     the policy sampled. They differ for PPO only."""
-    min_std: float = 0.1
+    min_std: NonNegative = 0.1
     """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
 
-    def check_inverse(self) -> None:
-        """Refuse values that make no sense."""
-        require_at_least(self, min_std=0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.inverse_action not in ("executed", "sampled"):
             raise unknown("inverse_action", self.inverse_action, ("executed", "sampled"))
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import Tree
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScaledExplorer, ScalingConfig
+from critex.ranges import Count
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,8 @@ class ACBConfig(ScalingConfig):
     scaling: Literal["welford", "batch", "none"] = "welford"
     """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
     learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
-    ensemble: int = 128
+    ensemble: Count = 128
     """How many predictors of noise."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, ensemble=1)
 
 
 class ACB(ScaledExplorer):

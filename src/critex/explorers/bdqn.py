@@ -14,9 +14,9 @@ from typing import Literal
 from torch import Tensor
 
 from critex.data import Transition
-from critex.errors import require_at_least
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.ranges import Count
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,8 @@ class BDQNConfig(EllipticalConfig):
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "block"
     """φ(s) in the block of action a: a posterior for each action."""
-    sample_every: int = 1000
+    sample_every: Count = 1000
     """Environment steps between two draws of the weights."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, sample_every=1)
 
 
 class BDQN(Elliptical):

@@ -13,35 +13,32 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import identity
-from critex.errors import UserError, require_at_least
+from critex.errors import UserError
 from critex.explorers._inverse import InverseConfig, InverseDynamics, orthogonal, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.ranges import Count, NonNegative
 
 
 @dataclass(frozen=True)
 class CAEPlusConfig(InverseConfig, EllipticalConfig):
     """Options of CAE+: those of the elliptical bonus, of the inverse dynamics, and of U."""
 
-    u_dim: int | None = None
+    u_dim: Count | None = None
     """Rows of U (none: a quarter of the critic's embedding)."""
-    hidden: int = 64
+    hidden: Count = 64
     """Hidden width of the inverse-dynamics network."""
     use_u: bool = True
     """Without U the bonus and the inverse dynamics work on φ itself (the paper's ablation)."""
     bias_in_bonus: bool = True
     """Compute the bonus from Uφ + b, as the inverse dynamics does, rather than from Uφ."""
-    loss_coef: float = 1.0
+    loss_coef: NonNegative = 1.0
     """Weight of L_f beside the Bellman loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_inverse()
-        require_at_least(self, hidden=1, loss_coef=0)
-        if self.u_dim is not None:
-            require_at_least(self, u_dim=1)
-            if not self.use_u:
-                raise UserError("u_dim sets the rows of U, and use_u=False removes U; give one of them")
+        if self.u_dim is not None and not self.use_u:
+            raise UserError("u_dim sets the rows of U, and use_u=False removes U; give one of them")
 
 
 class CAEPlusExplorer(Elliptical):

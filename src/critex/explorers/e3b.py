@@ -11,11 +11,11 @@ from typing import Literal
 from torch import Tensor
 
 from critex.data import Transition
-from critex.errors import require_at_least
 from critex.explorers._encoder import StateEncoder
 from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.ranges import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,16 @@ class E3BConfig(InverseConfig, EllipticalConfig):
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "episodic"
     """One memory A for the whole run, or one per env that is reset with each episode."""
-    ridge: float = 0.1
+    ridge: Positive = 0.1
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = True
     """Pay nothing for the first step of an episode (the memory still sees it)."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "state"
     """The feature that enters A, made of its own φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
-    width: int = 128
+    width: Count = 128
     """Length of its state embedding φ(s)."""
-    hidden: int = 256
+    hidden: Count = 256
     """Hidden width of the inverse-dynamics network."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_inverse()
-        require_at_least(self, width=1, hidden=1)
 
 
 class E3B(Elliptical):

@@ -5,7 +5,6 @@ A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, �
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,9 +15,10 @@ from critex.bonus import STRATEGIES, Gram
 from critex.data import Replay, Transition
 from critex.data.tree import Tree
 from critex.embedding import Form
-from critex.errors import UserError, require_at_least, unknown
+from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, Setting
 from critex.explorers.scaling import ScaledExplorer, ScalingConfig
+from critex.ranges import Count, Natural, Positive
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class EllipticalConfig(ScalingConfig):
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
     """One memory A for the whole run, or one per env that is reset with each episode."""
-    ridge: float = 1.0
+    ridge: Positive = 1.0
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = False
     """Pay nothing for the first step of an episode (the memory still sees it)."""
@@ -42,11 +42,11 @@ class EllipticalConfig(ScalingConfig):
     """φ(s,a) of the critic; [φ(s); a], φ(s'), φ(s) in the block of action a, or φ(s) alone where it takes only
     the state.
     auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
-    phi_norm: float | None = None
+    phi_norm: Positive | None = None
     """Rescale every φ to this length."""
-    rebuild_every: int = 0
+    rebuild_every: Natural = 0
     """Recompute A from the replay buffer under the current φ every this many env steps (0: never)."""
-    rebuild_rows: int = 100_000
+    rebuild_rows: Count = 100_000
     """How many of the newest transitions a rebuild uses."""
     thompson_hold: bool = False
     """With strategy=thompson and the bonus in the reward: draw Δθ once per episode of each env, instead of anew for
@@ -58,11 +58,6 @@ class EllipticalConfig(ScalingConfig):
             raise unknown("strategy", self.strategy, STRATEGIES)
         if self.scope not in ("lifelong", "episodic"):
             raise unknown("scope", self.scope, ("lifelong", "episodic"))
-        for name in ("ridge", "phi_norm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise UserError(f"{name} must be positive and finite, got {value}")
-        require_at_least(self, rebuild_every=0, rebuild_rows=1)
         if self.rebuild_every and self.scope == "episodic":
             raise UserError(
                 "rebuild_every needs a lifelong memory; an episodic one is reset with each episode"

@@ -12,29 +12,24 @@ from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import Tree
-from critex.errors import require_at_least
 from critex.explorers._encoder import EncoderConfig, StateEncoder
 from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScaledExplorer
 from critex.networks import mlp
+from critex.ranges import Count, NonNegative
 
 
 @dataclass(frozen=True)
 class ICMConfig(InverseConfig, EncoderConfig):
     """Options of ICM."""
 
-    hidden: int = 256
+    hidden: Count = 256
     """Hidden width of the inverse-dynamics network."""
-    forward_coef: float = 1.0
+    forward_coef: NonNegative = 1.0
     """Weight of the forward model in the loss."""
-    inverse_coef: float = 0.1
+    inverse_coef: NonNegative = 0.1
     """Weight of the inverse dynamics in the loss."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_inverse()
-        require_at_least(self, hidden=1, forward_coef=0, inverse_coef=0)
 
 
 class ICM(ScaledExplorer):

@@ -11,10 +11,11 @@ from torch import Tensor
 from critex.data import Batch
 from critex.data.tree import Tree, tree_leaves
 from critex.explorers.base import Explorer
+from critex.ranges import NonNegative, Options, Positive
 
 
 @dataclass(kw_only=True)
-class ExplorationConfig:
+class ExplorationConfig(Options):
     """The exploration part of every algorithm's options."""
 
     explorer: str = "none"
@@ -25,7 +26,7 @@ class ExplorationConfig:
     those of a family of environments: minigrid. Flags override it."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
-    alpha: float = 0.1
+    alpha: NonNegative = 0.1
     """α, the exploration coefficient: the weight of the bonus."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
@@ -33,7 +34,7 @@ class ExplorationConfig:
     """With bonus_in=value: use the scaled bonus instead of the raw one."""
     recompute: bool = False
     """With bonus_in=reward: measure the bonus of a replayed transition anew instead of using the stored one."""
-    reward_clip: float | None = None
+    reward_clip: Positive | None = None
     """Clip r̃ to ± this."""
 
 

@@ -11,13 +11,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.errors import require_at_least
 from critex.explorers._encoder import EncoderConfig, StateEncoder, frozen
 from critex.explorers._visit_counts import EpisodicCountConfig, VisitCounts
 from critex.explorers.base import Setting
 from critex.explorers.rnd import Novelty
 from critex.explorers.scaling import ScaledExplorer
 from critex.networks import mlp
+from critex.ranges import Count, NonNegative
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,13 @@ class NovelDConfig(EpisodicCountConfig, EncoderConfig):
     scaling: Literal["welford", "batch", "none"] = "welford"
     """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
     learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
-    c: float = 0.1
+    c: NonNegative = 0.1
     """Share of the novelty of s that is subtracted (0.1 in E3B's comparison, 0.5 in the original)."""
-    head: int = 128
+    head: Count = 128
     """Width of the last layers of p and t, and length of the outputs that are compared."""
     first_visit_only: bool = True
     """Pay for the first visit in an episode only: the factor 1[N_ep(s') = 1]. In a product with an episodic bonus,
     such as e3b*noveld, the other factor can take its place."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(self, c=0, head=1)
 
 
 class NovelD(ScaledExplorer):

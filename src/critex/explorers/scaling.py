@@ -9,29 +9,30 @@ from torch import Tensor
 
 from critex.bonus import BatchMomentScaler, NoScaler, WelfordScaler
 from critex.data import Transition
-from critex.errors import UserError, require_at_least, unknown
+from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer
+from critex.ranges import Natural, Options
 
 SCALERS = ("welford", "batch", "none")
 
 
 @dataclass(frozen=True)
-class ScalingConfig:
+class ScalingConfig(Options):
     """How the bonus is scaled."""
 
     scaling: Literal["welford", "batch", "none"] = "none"
     """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
     learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
-    warmup: int = 0
+    warmup: Natural = 0
     """Steps whose bonus stays unscaled while the running standard deviation settles."""
     count_rows: bool = False
     """With scaling=batch: count the T rows of a batch [T, N] while summing its T·N entries, as the released code
     does; the bonus is then much smaller."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.scaling not in SCALERS:
             raise unknown("scaling", self.scaling, SCALERS)
-        require_at_least(self, warmup=0)
         if self.warmup and self.scaling != "welford":
             raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from torch import nn
 
-from critex.errors import UserError, require_widths, unknown
+from critex.errors import require_widths, unknown
+from critex.ranges import Count, Options
 
 Activation = Literal["relu", "tanh", "gelu", "elu", "silu"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -41,19 +42,19 @@ def mlp(
 
 
 @dataclass(kw_only=True)
-class NetworkConfig:
+class NetworkConfig(Options):
     """The shape of an algorithm's networks."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[Count, ...] = (256, 256)
     """Widths of the hidden layers; the critic's last one is φ."""
     activation: Activation = "relu"
     """Activation of the hidden layers."""
     layer_norm: bool = False
     """LayerNorm in every hidden layer, before its activation."""
 
-    def check_networks(self) -> None:
-        """Refuse shapes that cannot be built."""
-        require_widths(self.hidden)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_widths(hidden=self.hidden)
         if self.activation not in ACTIVATIONS:
             raise unknown("activation", self.activation, ACTIVATIONS)
 
@@ -62,9 +63,9 @@ class NetworkConfig:
 class ActorCriticConfig(NetworkConfig):
     """The shapes of an actor and a critic."""
 
-    actor_hidden: tuple[int, ...] | None = None
+    actor_hidden: tuple[Count, ...] | None = None
     """Widths of the actor's hidden layers (none: those of `hidden`)."""
-    critic_hidden: tuple[int, ...] | None = None
+    critic_hidden: tuple[Count, ...] | None = None
     """Widths of the critic's hidden layers, the last of which is φ (none: those of `hidden`)."""
 
     @property
@@ -77,8 +78,6 @@ class ActorCriticConfig(NetworkConfig):
         """Widths of the critic's hidden layers."""
         return self.hidden if self.critic_hidden is None else self.critic_hidden
 
-    def check_networks(self) -> None:
-        super().check_networks()
-        for name, widths in (("actor_hidden", self.actor_widths), ("critic_hidden", self.critic_widths)):
-            if not widths or min(widths) < 1:
-                raise UserError(f"{name} is {widths}; it needs widths of at least 1")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_widths(actor_hidden=self.actor_widths, critic_hidden=self.critic_widths)

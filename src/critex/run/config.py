@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from critex.errors import UserError, unknown
-from critex.ranges import Count, Natural, NonNegative, Options
+from critex.ranges import Count, Finite, Natural, NonNegative, Options
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class RunConfig(Options):
     eval_episodes: Count = 10
     """Episodes of one evaluation."""
 
-    stop_return: float | None = None
+    stop_return: Finite | None = None
     """End the run as soon as an evaluation's mean return reaches this."""
 
     checkpoint_every: Natural = 10_000

@@ -9,6 +9,7 @@ from pathlib import Path
 import tomli_w
 
 from critex.errors import UserError
+from critex.ranges import Count, Options, Positive
 from critex.run.config import from_dict
 from critex.run.files import TEMPORARY, atomic_write, disk_errors
 from critex.suite.suite import Suite
@@ -18,12 +19,12 @@ MANIFEST = "suite.toml"
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Options):
     """What all runs of a directory have in common."""
 
     suite: str
-    version: int
-    budget: float
+    version: Count
+    budget: Positive
     """Every run has so many times the steps of the suite."""
 
 
