@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. Losing the reader stops nothing."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. A closed stdout does not stop it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Guarded:
         self.display: Display = display
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Show these numbers while somebody reads them."""
+        """Show these numbers while stdout is open."""
         try:
             self.display.update(step, sps, mean_return, bonus)
         except (OSError, ValueError):  # a broken pipe, a full disk, a closed file

@@ -47,7 +47,7 @@ class Ledger:
         self._write("ended", job, {**where, "outcome": outcome, **why})
 
     def close_abandoned(self, job: Job) -> None:
-        """Record the end of attempts whose launcher was killed; one that another launcher has just started goes on."""
+        """Record the end of attempts whose launcher was killed; an attempt whose process is alive stays open."""
         while (began := self._open.get(self._name(job))) and not job.in_use and not _alive(began[-1]):
             self.ended(job, "finished" if job.finished else "abandoned")
 
