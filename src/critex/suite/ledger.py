@@ -65,7 +65,7 @@ class Ledger:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 size = os.fstat(fd).st_size
-                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a crash left half a line
+                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a crash truncated the last line
                 write_all(fd, b"\n" * cut + json.dumps(line, ensure_ascii=False).encode() + b"\n")
             finally:
                 os.close(fd)
