@@ -166,7 +166,7 @@ class IMPALA:
         critic: MakeCritic | None = None,
     ) -> None:
         if critic is not None:
-            raise UserError("impala's policy and value share one network; it takes no critic of its own")
+            raise UserError("impala's policy and value share one network; it takes no custom critic")
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"impala needs discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device = cfg, device
@@ -253,7 +253,7 @@ class IMPALA:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.network.load_state_dict(state["network"])
         self.generator.set_state(state["generator"])
         self.updates = state["updates"]
@@ -325,7 +325,7 @@ class Worker:
         return {"envs": self.envs.state_dict(), "state": self.state, "start": self.start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.envs.load_state_dict(state["envs"])
         self.state, self.start = state["state"].to(self.agent.device), state["start"]
 

@@ -115,9 +115,7 @@ class RecurrentPPO:
         critic: MakeCritic | None = None,
     ) -> None:
         if critic is not None:
-            raise UserError(
-                "ppo_recurrent's policy and value share one network; it takes no critic of its own"
-            )
+            raise UserError("ppo_recurrent's policy and value share one network; it takes no custom critic")
         if not isinstance(action_space, gym.spaces.Discrete):
             raise UserError(f"ppo_recurrent needs Discrete actions, {cfg.env} has {action_space}")
         self.cfg, self.device, self.actions = cfg, device, int(action_space.n)

@@ -28,7 +28,7 @@ class Options:
 
 
 def main(args: list[str]) -> None:
-    """Write the page and print what there is to say about it."""
+    """Write the page, and print its path with notes and warnings."""
     options = parse(Options, "critex explain", args)
     require_at_least_one(episodes=options.episodes, max_steps=options.max_steps)
     from critex.explain import explain

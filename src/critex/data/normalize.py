@@ -58,7 +58,7 @@ class Moments:
         return {"mean": mean, "var": var, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         if state["mean"].shape != self.mean.shape:
             raise ValueError(f"saved moments have shape {tuple(state['mean'].shape)}, not {self.mean.shape}")
         self.mean, self.var = np.array(state["mean"].numpy()), np.array(state["var"].numpy())
@@ -88,7 +88,7 @@ class ObservationNormalizer:
         return self.moments.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.moments.load_state_dict(state)
 
 
@@ -121,6 +121,6 @@ class RewardNormalizer:
         return {"moments": self.moments.state_dict(), "discounted": torch.from_numpy(self.discounted.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.moments.load_state_dict(state["moments"])
         self.discounted = state["discounted"].numpy().copy()

@@ -4,7 +4,7 @@
     ...                                                         # train
     print(critex.audit.audit(critex.audit.Record(alpha=0.2, bonus=bonus, stored_reward=rewards, …), envs))
 
-A `Record` holds what the loop believes, [T, N] in time order, and the recorders hold the truth. Every field is optional:
+A `Record` holds what the loop believes, [T, N] in time order, and the recorders hold the truth. Most fields are optional:
 a check without its data is reported as not checked.
 """
 

@@ -84,7 +84,7 @@ def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
 
 
 def expand(paths: Iterable[Path]) -> list[Path]:
-    """The run directories that these paths stand for."""
+    """The run directories behind these paths."""
     found: list[Path] = []
     for path in paths:
         inside = [] if (path / CONFIG).exists() else sorted(p.parent for p in path.glob(f"*/{CONFIG}"))

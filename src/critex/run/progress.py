@@ -48,7 +48,7 @@ class Silent:
 
 
 class Guarded:
-    """Falls silent when stdout is gone, as after `critex train … | head -1`; the run goes on."""
+    """Stops printing when stdout is closed, as after `critex train … | head -1`; the run continues."""
 
     def __init__(self, display: Display):
         self.display: Display = display
@@ -97,7 +97,7 @@ class Lines:
 
 
 class Bar:
-    """A rich progress bar, refreshed by `update` alone: it has no thread of its own."""
+    """A rich progress bar, refreshed only by `update`, without a thread."""
 
     def __init__(self, name: str, total: int, start: int):
         from rich.console import Console
