@@ -1,4 +1,4 @@
-"""Output that never stops a run: a reader that goes away (`critex train … | head -1`) only ends the output."""
+"""Output that never stops a run: if its reader goes away (`critex train … | head -1`), only the output ends."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _print(message: str, stream: TextIO | None) -> None:
 
 @contextlib.contextmanager
 def lost_output(*streams: TextIO | None) -> Iterator[None]:
-    """Go on where output fails; the streams (stdout, if none is given) then lead to the null device.
+    """Continue if output fails; the streams (stdout, if none is given) are then redirected to the null device.
 
-    rich ends the process where the reader has gone, so its `SystemExit` counts as lost output as well.
+    rich exits the process if the reader is gone, so its `SystemExit` counts as lost output as well.
     """
     try:
         yield

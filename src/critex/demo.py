@@ -32,7 +32,7 @@ METHODS = {
 
 
 def demo_jobs(out: Path, seeds: Sequence[int]) -> list[Job]:
-    """One run for each method and seed; the first seed of every method comes before any second."""
+    """One run for each method and seed; every method gets its first seed before any gets its second."""
     return [
         Job(
             f"{label}, seed {seed}",

@@ -39,7 +39,7 @@ ONLY_INSTALLED = {
     "MiniHack": "installed, not ready for training: critex has no adapter for its observations yet",
     "ViZDoom": "installed, not ready for training: critex has no adapter for its observations yet",
 }
-"""Families that can be stepped but not yet trained on in earnest: their raw observations would reach the network."""
+"""Families that can be stepped but not yet used for serious training: the network would get their raw observations."""
 
 
 @dataclass(frozen=True)

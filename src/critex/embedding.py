@@ -1,10 +1,10 @@
-"""Where φ comes from: the embedding layers of a value network that is already there.
+"""The features φ: the embedding layers of the value network that the agent trains anyway.
 
 A value network is Q(s,a) = θᵀφ(s,a). Critics that take the action as input give φ(s,a) directly; critics
 that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding of the next
-state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third, exact for a critic
+state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third form, exact for a critic
 with one linear head per action: φ(s) in the block of action a, zero elsewhere. Its A is block diagonal, so it
-is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatever the action, E3B's choice.
+is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatever the action, as in E3B.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Project = Callable[[Tensor], Tensor]
 
 
 def identity(phi: Tensor) -> Tensor:
-    """CAE's own projection: none."""
+    """No projection, as in CAE."""
     return phi
 
 
@@ -48,9 +48,9 @@ class Embedding:
     action_dim: int
     form: Form
     norm: float | None = None
-    """Rescale every feature to this Euclidean length (the state part to length 1 before an action joins it)."""
+    """Rescale every feature to this Euclidean norm (the state part to norm 1 before the action is appended)."""
     bounds: tuple[Tensor, Tensor] | None = field(default=None, compare=False, repr=False)
-    """Lowest and highest continuous actions, [action_dim] each, where they are known."""
+    """Lowest and highest continuous actions, [action_dim] each, if known."""
 
     @classmethod
     def of(
@@ -78,12 +78,12 @@ class Embedding:
         return cls(critic, critic_dim, takes_action, discrete, action_dim, form, bounds=bounds)
 
     def action_bounds(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest continuous actions, [action_dim] each; infinite where no bound is known."""
+        """Lowest and highest continuous actions, [action_dim] each; infinite if unknown."""
         infinite = torch.full((self.action_dim,), torch.inf)
         return self.bounds or (-infinite, infinite)
 
     def dim(self, width: int | None = None) -> int:
-        """Length of the features, where the critic's d numbers are first mapped to `width` (CAE+)."""
+        """Length of the features; `width` is that of CAE+'s projection of the critic's embedding, if there is one."""
         width = self.critic_dim if width is None else width
         match self.form:
             case "state_and_action":
@@ -93,7 +93,7 @@ class Embedding:
 
     @property
     def device(self) -> torch.device:
-        """Where the critic computes, if `critic` is a method of a module; else the CPU."""
+        """The critic's device, if `critic` is a method of a module; else the CPU."""
         owner = (
             self.critic.module
             if isinstance(self.critic, last_hidden)
@@ -104,11 +104,11 @@ class Embedding:
 
     @property
     def blocks(self) -> int:
-        """How many memories share the features of one env: one per action in the block form, else one."""
+        """Number of memories per env: one per action in the block form, else one."""
         return self.action_dim if self.form == "block" else 1
 
     def state(self, obs: Tree, action: Tensor) -> Tensor:
-        """φ(s), or φ(s, ä) where the critic wants an action: [..., critic_dim]. ä = 0, in the shape of `action`."""
+        """φ(s), or φ(s, 0) if the critic takes an action: [..., critic_dim]. The zero action has the shape of `action`."""
         return self.critic(obs, torch.zeros_like(action)) if self.takes_action else self.critic(obs)
 
     def __call__(
@@ -119,9 +119,9 @@ class Embedding:
         project: Project = identity,
         state: Tensor | None = None,
     ) -> Tensor:
-        """φ(s,a) of transitions, [..., dim]; `project` is CAE+'s U, applied to the critic's numbers alone.
+        """φ(s,a) of transitions, [..., dim]; `project` is CAE+'s U, applied to the critic's embedding alone.
 
-        `state` is φ(s) [..., critic_dim] of a critic that takes only the state, where it is known already.
+        `state` is φ(s) [..., critic_dim] of a critic that takes only the state, if it was already computed.
         """
         match self.form:
             case "state_action":
@@ -138,9 +138,9 @@ class Embedding:
                 return self._join(state, code.reshape(*state.shape[:-1], self.action_dim))
 
     def each_action(self, obs: Tree, project: Project = identity) -> Tensor:
-        """φ(s,a) of every action a, [..., A, dim], for comparing actions; one pass of the critic."""
+        """φ(s,a) of every action a, [..., A, dim], for comparing actions; one forward pass of the critic."""
         if not self.discrete:
-            raise ValueError("bonuses can be compared over all actions only where there are finitely many")
+            raise ValueError("bonuses can be compared over all actions only in a discrete action space")
         if self.form == "next_state":
             raise ValueError(
                 "φ(s') of an action that was not taken is unknown; use embedding=state_and_action or block"
@@ -169,9 +169,9 @@ class Embedding:
 class last_hidden:
     """φ of any critic without an `embed` method: the input of its last linear layer.
 
-    `embed = last_hidden(critic)` runs the critic on what it is called with and returns the input of the
-    `nn.Linear` that was executed last, [..., d]. A critic with several output layers (twin critics, several
-    heads) needs `layer`, a module of it or its dotted name.
+    `embed = last_hidden(critic)` runs the critic on its arguments and returns the input of the `nn.Linear` that
+    was executed last, [..., d]. A critic with several output layers (twin critics, several heads) needs `layer`,
+    one of its modules or its dotted name.
     """
 
     def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
@@ -185,11 +185,11 @@ class last_hidden:
             layer = self._linears[layer]
         elif layer is not None and not isinstance(layer, nn.Linear):
             raise UserError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
-        self._layer: nn.Linear | None = layer  # without `layer` chosen at the first call
+        self._layer: nn.Linear | None = layer  # if None, chosen at the first call
 
     @property
     def dim(self) -> int:
-        """The length of φ; before the first call that of the layer defined last."""
+        """The length of φ; before the first call, the input width of the layer defined last."""
         return (self._layer or list(self._linears.values())[-1]).in_features
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
@@ -212,7 +212,7 @@ class last_hidden:
 
     @torch.no_grad()
     def _executed_last(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
-        """The output layer: of several candidates none is guessed."""
+        """The output layer; an error, not a guess, if there are several candidates."""
         executed: list[str] = []
         hooks = [
             linear.register_forward_pre_hook(lambda *_, name=name: executed.append(name))

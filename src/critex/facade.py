@@ -30,7 +30,7 @@ Array = Any  # a NumPy array or a tensor, or a dict of them
 Flags = NDArray[np.bool_]
 Autoreset = Literal["next_step", "same_step"]
 
-# Options that only an algorithm can follow.
+# Options that only an algorithm supports.
 NEEDS_AN_ALGORITHM = {
     "rebuild_every": "it recomputes A from their replay buffer",
     "rebuild_rows": "it recomputes A from their replay buffer",
@@ -111,7 +111,7 @@ class CAE(nn.Module):
         form = _form(embed) if embedding == "auto" else embedding
         if form not in get_args(Form):
             raise unknown("embedding", form, ["auto", *get_args(Form)])
-        # A tuple hides a module behind `embed` from registration: the critic's parameters stay the critic's.
+        # A tuple keeps the module behind `embed` from being registered: its parameters belong to the critic.
         self._embed, self._form, self._seed = (embed,), form, seed
         self._actions, self._num_envs = (num_actions, action_dim), num_envs
         self._dim: int | None = dim if dim is not None else getattr(embed, "dim", None)
@@ -121,7 +121,7 @@ class CAE(nn.Module):
         self._blank = (
             torch.zeros(0),
             torch.zeros(0, dtype=torch.bool),
-        )  # rewards and flags that no bonus reads
+        )  # rewards and flags that no bonus uses
         self._ended: Flags | None = None  # [N], which environments ended their episode in the last call
         self._fresh: Flags | None = None  # [N], which have not taken a step of their episode yet
 
@@ -161,8 +161,8 @@ class CAE(nn.Module):
             obs: observations [N, …] in which the actions were taken.
             actions: [N] or [N, a].
             next_obs: where the actions led, for `embedding="next_state"`.
-            ended: [N], `terminated | truncated` of this very step. From it the explorer knows where episodes begin,
-                and which steps of a vector environment are only resets: these earn nothing and are not remembered.
+            ended: [N], `terminated | truncated` of this very step. It tells the explorer where episodes begin, and
+                which steps of a vector environment are only resets: these earn no bonus and are not remembered.
             episode_start: [N], instead of `ended`: this is the first step of an episode.
         """
         step = self._transition(obs, actions, next_obs)
@@ -172,7 +172,7 @@ class CAE(nn.Module):
         return self._paid(self._bonus(explorer, step, real), actions)
 
     def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
-        """Scaled β of one vector step, [N]; rows that are not real earn nothing and leave no trace."""
+        """Scaled β of one vector step, [N]; rows that are only resets earn no bonus and are not remembered."""
         if real.all():
             return explorer.bonus(step)
         bonus, rows = torch.zeros(len(real), dtype=torch.float64), torch.from_numpy(real.nonzero()[0])
@@ -191,7 +191,7 @@ class CAE(nn.Module):
         ended: Array | None = None,
         episode_start: Array | None = None,
     ) -> Any:
-        """α·β of a whole rollout in time order, [T, N]: what T calls return, in one pass of the critic.
+        """α·β of a whole rollout in time order, [T, N]: the same as T calls, in one forward pass of the critic.
 
         The arguments are those of a call with a leading axis T. Call it before advantages are computed, while the
         critic is still the one that collected the rollout.
@@ -219,7 +219,7 @@ class CAE(nn.Module):
 
     @torch.no_grad()
     def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
-        """α·β of given transitions as of now, [N]; nothing is remembered."""
+        """α·β of the given transitions under the current memory, [N]; nothing is remembered."""
         step = self._transition(obs, actions, next_obs, peek=True)
         _, scaled = (self.explorer or self._infer(step)).measure(step.obs, step.action, step.next_obs)
         return self._paid(scaled, actions)
@@ -233,7 +233,7 @@ class CAE(nn.Module):
             self.explorer.load_state_dict(learned, strict=False)
 
     def _paid(self, scaled: Tensor, actions: Array) -> Any:
-        """In single precision, so that the sum with rewards has the dtype of the rewards."""
+        """α·β in single precision, so that adding it keeps the dtype of the rewards."""
         bonus = (self.alpha * scaled).to(torch.get_default_dtype())
         return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
 
@@ -319,7 +319,7 @@ class CAE(nn.Module):
     # Building, saving ---------------------------------------------------------------------------------------
 
     def _device(self) -> torch.device:
-        """Where the critic computes now."""
+        """The critic's current device."""
         if self.explorer is not None:
             return self.explorer.embedding.device
         return Embedding(self._embed[0], 1, True, False, 1, "state_action").device
@@ -366,7 +366,7 @@ class CAE(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *rest: Any, **keywords: Any
     ) -> None:
-        """Build the explorer that the state belongs to first, also where this module is part of another one."""
+        """First build the explorer that the state belongs to; also works if this module is part of another one."""
         state = state_dict.get(f"{prefix}_extra_state")
         if state is not None and state["built"] is not None:
             dim, width = state["built"]
@@ -399,7 +399,7 @@ class CAEPlus(CAE):
         rewards = rewards + explorer(obs, actions, ended=terminated | truncated)
         loss = bellman_loss + explorer.loss(batch_obs, batch_actions, batch_next_obs)
 
-    It takes what `CAE` takes. Its networks are made at once, so it needs `envs` (or `num_actions` or `action_dim`),
+    It takes the arguments of `CAE`. Its networks are built at once, so it needs `envs` (or `num_actions` or `action_dim`),
     and `dim` if `critic` is a function. `u_dim` is the number of rows of U (default d/4), `hidden` the width of the
     inverse-dynamics network (default 64).
     """
@@ -440,7 +440,7 @@ def _embed(critic: nn.Module | Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _form(embed: Callable[..., Any]) -> Form:
-    """φ(s,a) where the critic has two positional arguments, else [φ(s); a]."""
+    """φ(s,a) if the critic has two positional arguments, else [φ(s); a]."""
     target = embed.module.forward if isinstance(embed, last_hidden) else embed
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(target).parameters.values()

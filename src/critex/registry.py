@@ -1,4 +1,4 @@
-"""Names and what they stand for: critex's own, and those that installed packages add through entry points."""
+"""Registries of named objects: critex's own, and those that installed packages add through entry points."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Registry(Mapping[str, Any]):
             raise UserError(f"{self.kind} {name!r} ({point.value}) cannot be imported: {error}") from error
 
     def get_or_error(self, name: str) -> Any:
-        """The object of that name; a `UserError` with the near matches where there is none."""
+        """The object of that name; a `UserError` with near matches if there is none."""
         if name not in self:
             raise unknown(self.kind, name, self)
         return self[name]

@@ -40,9 +40,9 @@ class Trained:
 
 
 def load_trained(path: Path, critic: MakeCritic | None = None, *, allow_import: bool = False) -> Trained:
-    """Load a finished or interrupted run; `critic` makes the critic of a run that was trained with its own.
+    """Load a finished or interrupted run; `critic` makes the critic of a run that was trained with a custom one.
 
-    A `UserError` where there is no run, or where its checkpoint does not fit its config.
+    A `UserError` if there is no run, or if its checkpoint does not match its config.
     """
     name, data = read_config(path)
     cfg = load_config(name, data, allow_import=allow_import)

@@ -15,8 +15,8 @@ from critex.networks.fast import (
     input_gradient,
     is_plain,
     layers_of,
+    min_q,
     parameter_gradients,
-    smallest,
     trace,
     with_gradients,
 )
@@ -74,7 +74,7 @@ def test_the_smallest_of_several_critics(n: int, bias: float) -> None:
         assert len(q.argmin(0).unique()) == (1 if bias else n)
         wanted = q.amin(0)
         (slope,) = torch.autograd.grad(wanted.sum(), action)
-        torch.testing.assert_close(smallest(nets, obs, action.detach()), (wanted.detach(), slope))
+        torch.testing.assert_close(min_q(nets, obs, action.detach()), (wanted.detach(), slope))
 
 
 def test_a_loss_with_known_gradients_joins_others() -> None:

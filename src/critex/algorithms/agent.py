@@ -1,4 +1,4 @@
-"""What an algorithm's agent is, and what the off-policy loops share."""
+"""The agent protocol, and helpers that the off-policy loops share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from critex.networks import Adam
 from critex.ranges import Range
 
 MakeCritic = Callable[[], nn.Module]
-"""Makes one critic of one's own; it is called once for each critic and each target network."""
+"""Factory of a custom critic; it is called once for each critic and each target network."""
 
 
 class Agent(Protocol):
-    """Acts and learns. `Agent(cfg, observation_space, action_space, device)` is complete, with its explorer.
+    """Acts and learns. `Agent(cfg, observation_space, action_space, device)` builds all of it, with its explorer.
 
     Its checkpoint has three parts: `agent.state_dict()`, `agent.optimizer` and `agent.explorer`.
     """
@@ -34,27 +34,27 @@ class Agent(Protocol):
     """φ of the critic."""
     explorer: Explorer
     optimizer: Adam
-    """Of the critic, and of the parameters that the explorer learns."""
+    """Optimises the critic and the parameters that the explorer learns."""
 
     @property
     def act(self) -> Callable[..., Tensor]:
-        """Actions to explore with, [N, …]; what it needs beside the observations is the algorithm's own matter."""
+        """Exploratory actions, [N, …]; each algorithm decides what it takes besides the observations."""
 
     @property
     def update(self) -> Callable[..., dict[str, Any]]:
         """Learn from transitions; returns the losses to log."""
 
     def policy(self, obs: Tree) -> Tensor:
-        """The greedy action for raw observations, [N, …], as the environment takes it."""
+        """The greedy action for raw observations, [N, …], in the environment's format."""
 
     def see(self, obs: Tree) -> Tree:
         """Raw observations as the networks and the explorer see them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The agent without its optimiser for the critic and without its explorer."""
+        """The agent's state, without the critic's optimiser and the explorer."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore the result of `state_dict`."""
 
 
 UpdateRatio = Annotated[float, Range(1e-6, 1e6)]
@@ -62,7 +62,7 @@ UpdateRatio = Annotated[float, Range(1e-6, 1e6)]
 
 
 def updates_due(step: int, updates_per_step: float | Fraction) -> int:
-    """⌊step · updates_per_step⌋, exact for every ratio that was meant: 0.1 is one update in ten steps."""
+    """⌊step · updates_per_step⌋, without rounding errors: 0.1 means exactly one update in ten steps."""
     ratio = Fraction(updates_per_step).limit_denominator(1_000_000)
     return step * ratio.numerator // ratio.denominator
 
@@ -82,7 +82,7 @@ def require_buffer(cfg: Any) -> None:
 
 
 def require_updates(cfg: Any, updates: int) -> None:
-    """Refuse a run that would end before it has learned anything."""
+    """Refuse a run that would end before its first update."""
     if updates < 1:
         raise UserError(
             f"learning starts after {cfg.learning_starts:,} steps and the run has {cfg.steps:,}, so it would end without "

@@ -45,18 +45,18 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     env: str = "CartPole-v1"
     """Id of the environment."""
     steps: Count = 500_000
-    """Environment steps in all."""
+    """Total environment steps."""
     num_envs: Count = 1
     """Environments stepped side by side."""
 
     learning_rate: NonNegative = 2.5e-4
     """Step size of Adam."""
     langevin: NonNegative | None = None
-    """Noise of Langevin steps, as in 1e-7: the optimiser of Adam LMCDQN in the place of Adam (none: Adam)."""
+    """Noise scale of Langevin steps, such as 1e-7: use the optimiser of Adam LMCDQN instead of Adam (none: Adam)."""
     buffer_size: Count = 10_000
     """Transitions in the replay buffer."""
     batch_size: Size = 128
-    """Transitions of one update."""
+    """Transitions per update."""
     gamma: Probability = 0.99
     """Discount γ."""
     n_step: Size = 1
@@ -66,17 +66,17 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     train_every: Count = 10
     """Environment steps between two updates."""
     updates_per_step: UpdateRatio | None = None
-    """Updates per environment step, in place of `train_every` (none: 1/train_every)."""
+    """Updates per environment step, instead of `train_every` (none: 1/train_every)."""
     target_every: Count = 500
     """Environment steps between two copies of the network into the target network."""
     double_q: bool = False
-    """Choose the next action with the online network, value it with the target network."""
+    """Double DQN: choose the next action with the online network, evaluate it with the target network."""
     epsilon_start: Probability = 1.0
     """Share of random actions at the beginning."""
     epsilon_end: Probability = 0.05
     """Share of random actions at the end."""
     epsilon_fraction: Probability = 0.5
-    """Part of the run over which the share falls linearly."""
+    """Fraction of the run over which the share falls linearly."""
     hidden: tuple[Count, ...] = (120, 84)
     """Widths of the network's hidden layers; the last one is φ."""
 
@@ -113,7 +113,7 @@ class QNetwork(nn.Module):
 class DQN:
     """The agent: acts ε-greedily, learns by Q-learning on replayed transitions.
 
-    `critic` makes networks of one's own: modules with `forward(obs)` → Q(s, ·) [B, A] and `embed(obs)` → φ [B, d].
+    `critic` makes custom networks: modules with `forward(obs)` → Q(s, ·) [B, A] and `embed(obs)` → φ [B, d].
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class DQN:
         """ε-greedy actions, [N]."""
         obs = self.see(obs)
         q = self.q(obs)
-        q = q + value_bonus(obs, self.explorer, self.cfg)  # CAE   Q + αβ, where the bonus goes into the value
+        q = q + value_bonus(obs, self.explorer, self.cfg)  # CAE   Q + αβ, if bonus_in=value
         n = len(q)
         coin = torch.rand(n, generator=self.generator)
         random = torch.randint(self.num_actions, (n,), generator=self.generator)
@@ -236,7 +236,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
             for _ in range(due(after) - due(step)):
                 batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
                 losses: dict[str, Any] = agent.update(batch.to(run.device))
-                explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
+                explorer.refresh(replay)  # CAE   rebuild A under the current φ, if rebuild_every is set
                 if run.due():
                     losses |= explorer.metrics()  # CAE
                     run.log(losses)

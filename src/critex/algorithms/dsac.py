@@ -1,7 +1,7 @@
-"""DSAC-T (Duan et al., 2023), soft actor-critic on value distributions, with the critic as an explorer.
+"""DSAC-T (Duan et al., 2023), distributional soft actor-critic with three refinements, with the critic as an explorer.
 
-Each critic holds a Gaussian Z(s,a) ~ N(Q, σ²) of the soft return instead of its mean alone. The three refinements
-of the T: the mean is regressed on a mean (expected value substituting), both targets come from the critic with
+Each critic models the soft return as a Gaussian Z(s,a) ~ N(Q, σ²) instead of its mean alone. The three refinements
+(the T): the mean is regressed on a mean (expected value substituting), both targets come from the critic with
 the smaller mean (twin value distributions), and a running σ̄ sets the clipping range and the weight of the loss
 (variance-based gradient adjusting).
 
@@ -53,30 +53,30 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
     steps: Count = 20_010_000
-    """Environment steps in all: those before learning starts, then `steps_per_update` for each update."""
+    """Total environment steps: those before learning starts, then `steps_per_update` per update."""
     num_envs: Count = 1
     """Environments stepped side by side."""
     eval_every: Natural = 50_000
-    """Environment steps from one evaluation to the next; 0: none."""
+    """Environment steps between two evaluations; 0: none."""
 
     buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
     batch_size: Size = 256
-    """Transitions of one update."""
+    """Transitions per update."""
     gamma: Probability = 0.99
     """Discount γ (the authors use 0.999 on Hopper)."""
     n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     tau: Probability = 0.005
-    """Target update: the share of the online network that enters the target network at each of its updates."""
+    """Target update rate τ in θ̄ ← (1 − τ)θ̄ + τθ."""
     tau_std: Probability = 0.005
-    """Share of the current batch in the running σ̄ of each critic."""
+    """Weight of the current batch in the moving average σ̄ of each critic."""
     learning_starts: Natural = 10_000
     """Environment steps before the first update; the policy acts from the start."""
     steps_per_update: Count = 20
     """Environment steps between two updates."""
     updates_per_step: UpdateRatio | None = None
-    """Updates per environment step, in place of `steps_per_update` (none: 1/steps_per_update)."""
+    """Updates per environment step, instead of `steps_per_update` (none: 1/steps_per_update)."""
     learning_rate: NonNegative = 1e-4
     """Step size of Adam, for actor and critics."""
     entropy_learning_rate: NonNegative = 3e-4
@@ -119,16 +119,16 @@ class Actor(nn.Module):
         self.head = nn.Linear(cfg.actor_widths[-1], 2 * len(scale))  # mean and log σ
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """Mean and log σ before the squashing, [..., a] each."""
+        """Mean and log σ before squashing, [..., a] each."""
         mean, log_std = self.head(self.body(self.encode(obs))).chunk(2, dim=-1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def squash(self, u: Tensor) -> Tensor:
-        """[..., a] into the range of the actions."""
+        """Squash u [..., a] into the range of the actions."""
         return u.tanh() * self.scale + self.centre
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """A sample [..., a] that carries gradient, and its log-density log π(a|s) [...]."""
+        """A sample [..., a], reparameterised, and log π(a|s) [...]."""
         mean, log_std = self.gaussian(obs)
         noise = torch.randn_like(mean)
         squashed = torch.addcmul(mean, log_std.exp(), noise).tanh()
@@ -173,7 +173,7 @@ LOSSES = {"gaussian": gaussian_loss, "huber": huber_loss}
 class DSAC:
     """The agent: acts by sampling, learns from replay with twin value distributions and a learned temperature.
 
-    `critic` makes critics of one's own: modules with `forward(obs, action)` → mean and raw σ [B, 2] and
+    `critic` makes custom critics: modules with `forward(obs, action)` → mean and raw σ [B, 2] and
     `embed(obs, action)` → φ [B, d].
     """
 
@@ -218,7 +218,9 @@ class DSAC:
         self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
         self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
         self.entropy_optimizer = Adam([self.log_entropy_coef], lr=cfg.entropy_learning_rate)
-        self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
+        self.actor_losses: dict[
+            str, Tensor
+        ] = {}  # of the actor's last update, which is rarer than the critics'
         width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
         self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
@@ -275,7 +277,7 @@ class DSAC:
         return loss.mean(), log_prob.detach().mean()
 
     def update(self, batch: Batch) -> dict[str, Any]:
-        """One step of the critics; every `policy_delay` updates also one of actor and temperature, and a target update.
+        """One gradient step of the critics; every `policy_delay` updates also actor, temperature and target update.
 
         `batch` is [B], or [n, B] for n-step returns.
         """
@@ -286,13 +288,13 @@ class DSAC:
         reward = clip_reward(reward, cfg)
         batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
         targets = self.targets(reward, next_obs, discount)
-        tau = cfg.tau_std if self.updates else 1.0  # σ̄ begins as the mean of the first batch
+        tau = cfg.tau_std if self.updates else 1.0  # σ̄ starts as the mean of the first batch
         loss, self.mean_std, q = self.critic_loss(batch.obs, batch.action, *targets, tau)
         losses = {"loss_bellman": loss.detach(), "q": q.mean(), "std": self.mean_std[0]}
         loss = loss + self.explorer.loss(batch)  # CAE+   L_B + L_f
         delayed = self.updates % cfg.policy_delay == 0
         if delayed:
-            self.update_actor(batch.obs)  # against the critics before their step
+            self.update_actor(batch.obs)  # uses the critics before their step
         minimise(loss, self.optimizer)
         if delayed:
             polyak_(self._targets, self._online, cfg.tau)
@@ -356,7 +358,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         while agent.updates < due(run.step):
             batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
             losses = agent.update(batch.to(run.device))
-        explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
+        explorer.refresh(replay)  # CAE   rebuild A under the current φ, if rebuild_every is set
         if losses and run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)

@@ -1,9 +1,8 @@
 """IMPALA (Espeholt et al., 2018) for discrete actions, with the critic as an explorer.
 
 Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE carry the mark `# CAE`, those
-that CAE+ adds on top `# CAE+`; without them this is plain IMPALA. Workers collect unrolls of T steps with a recurrent policy,
-the learner corrects by V-trace for the updates that it has made in the meantime. The defaults are those of the paper's
-MiniHack runs.
+that CAE+ adds on top `# CAE+`; without them this is plain IMPALA. Workers collect unrolls of T steps with a recurrent policy;
+the learner corrects for policy lag by V-trace. The defaults are those of the paper's MiniHack runs.
 """
 
 from __future__ import annotations
@@ -38,45 +37,45 @@ class Config(ExplorationConfig, RunConfig):
     env: str = "MiniHack-MultiRoom-N4-v0"
     """Id of the environment."""
     steps: Count = 20_000_000
-    """Environment steps in all, rounded down to whole unrolls."""
+    """Total environment steps, rounded down to whole unrolls."""
     num_envs: Count = 8
-    """Environments of a worker, stepped side by side; its unroll of them is one batch."""
+    """Environments per worker, stepped side by side; one unroll of all of them is a batch."""
     workers: Natural = 0
     """Worker processes, started by Ray, each with `num_envs` environments; 0: collect in this process, which is
     deterministic and resumes exactly."""
     ray_address: str = ""
-    """With workers: a Ray cluster to run them on, as in auto or host:6379; empty: this machine."""
+    """With workers: the Ray cluster to run them on, such as auto or host:6379; empty: this machine."""
 
     unroll: Count = 80
     """Steps of each environment between two updates."""
     learning_rate: NonNegative = 1e-4
-    """Step size of RMSProp, and of Adam for what an explorer learns."""
+    """Step size of RMSProp, and of Adam for the explorer's parameters."""
     rms_decay: Annotated[float, Range(0, below=1)] = 0.99
     """Decay of RMSProp's mean square."""
     rms_eps: Positive = 1e-5
-    """What RMSProp adds to its root mean square."""
+    """ε that RMSProp adds to its root mean square."""
     anneal: bool = False
-    """Let the step size fall linearly to zero over the run."""
+    """Anneal the step size linearly to zero over the run."""
     gamma: Probability = 0.99
-    """Discount γ. The value of what follows counts zero after a timeout as well as after a termination."""
+    """Discount γ. Truncated episodes are not bootstrapped: they count as terminated."""
     rho_clip: Positive = 1.0
-    """Largest importance ratio ρ̄ of V-trace, which decides what the values converge to."""
+    """Clip ρ̄ of V-trace's importance ratios, which decides what the values converge to."""
     c_clip: NonNegative = 1.0
-    """Largest trace coefficient c of V-trace, which decides how fast."""
+    """Clip c̄ of V-trace's trace coefficients, which decides how fast the values converge."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.005
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 40.0
-    """Longest gradient, of the network and of the explorer each."""
+    """Gradient clipping: the largest norm of the gradient, for network and explorer separately."""
     network: Literal["auto", "paper", "compact"] = "auto"
-    """Size of the encoder of NetHack's screen: that of the paper (25 M parameters with its LSTM), or a compact one of the
-    same structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations have encoders of their own."""
+    """Size of the encoder of NetHack's screen: the paper's (25 M parameters with its LSTM), or a compact one of the same
+    structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations use their usual encoders."""
     hidden: tuple[Count, ...] = ()
     """Widths of the layers after the encoder; the last one is φ and the width of the LSTM. Empty: one layer, 1024 with
     network=paper and 256 otherwise."""
     unused_layers: bool = False
-    """Build the linear layer of the released code that nothing uses, to match the paper's number of parameters."""
+    """Add the unused linear layer of the released code, to match the paper's number of parameters."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,13 +115,14 @@ class Network(nn.Module):
         return phi
 
     def initial_state(self, n: int) -> Tensor:
-        """The LSTM's state before anything was seen, [2, n, d]."""
+        """The LSTM's initial state, [2, n, d]."""
         return torch.zeros(2, n, self.lstm.hidden_size, device=self.critic.weight.device)
 
     def remember(self, phi: Tensor, start: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The LSTM over φ [T, N, d] from `state` [2, N, d]: outputs [T, N, d] and the state after them.
 
-        Where `start` [T, N] says that an episode begins, its state is zero. Between two beginnings the LSTM runs in one go.
+        The state is reset to zero where `start` [T, N] marks the first step of an episode. Steps between two such resets
+        are processed in one call.
         """
         cuts = sorted({0, len(phi), *start.any(dim=1).nonzero().flatten().tolist()})
         outputs = []
@@ -140,7 +140,7 @@ class Network(nn.Module):
 
 @dataclass
 class Unroll:
-    """T steps of N environments, and what the learner needs to follow them."""
+    """T steps of N environments, and what the learner needs to learn from them."""
 
     steps: Batch  # [T, N]
     last_obs: Tree  # [N, …], after the last step
@@ -148,7 +148,7 @@ class Unroll:
     log_prob: Tensor  # [T, N], log μ(a|s) of the policy that acted
     episodes: list[Episode] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)  # of the explorer
-    version: int = 0  # updates behind the weights of μ
+    version: int = 0  # number of updates that the weights of μ had received
 
 
 class IMPALA:
@@ -183,7 +183,7 @@ class IMPALA:
         return tree_map(lambda x: x.to(self.device), obs)
 
     def noise(self, *shape: int) -> Tensor:
-        """Gumbel noise [*shape, A], what `act` needs for actions [*shape]."""
+        """Gumbel noise [*shape, A], from which `act` samples actions [*shape]."""
         return -torch.empty(*shape, self.num_actions).exponential_(generator=self.generator).log()
 
     @torch.no_grad()
@@ -199,7 +199,7 @@ class IMPALA:
 
     @property
     def policy(self) -> Player:
-        """The likeliest actions, for evaluation; it begins with an empty memory."""
+        """The greedy policy for evaluation, starting with an empty memory."""
         return Player(self)
 
     def update(self, unroll: Unroll) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class IMPALA:
         return {name: x.detach() for name, x in losses.items()} | {"policy_lag": lag}
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, generator, and the number of updates."""
+        """Network, generator and number of updates."""
         return {
             "network": self.network.state_dict(),
             "generator": self.generator.get_state(),
@@ -247,7 +247,7 @@ class IMPALA:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.network.load_state_dict(state["network"])
         self.generator.set_state(state["generator"])
         self.updates = state["updates"]
@@ -257,7 +257,7 @@ Agent = IMPALA
 
 
 class Player:
-    """A policy that remembers: call it with the observations [N, …] of each step, tell it which episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
 
     def __init__(self, agent: IMPALA) -> None:
         self.agent = agent
@@ -266,7 +266,7 @@ class Player:
 
     @torch.no_grad()
     def __call__(self, obs: Tree) -> Tensor:
-        """The likeliest actions [N]."""
+        """The most likely actions [N]."""
         network = self.agent.network
         phi = network.embed(self.agent.see(obs))
         if self.state is None:
@@ -276,12 +276,12 @@ class Player:
         return network.heads(out[0])[0].argmax(-1).cpu()
 
     def restart(self, ended: Tensor) -> None:
-        """Forget the episodes that ended, [N]."""
+        """Reset the memory of the environments whose episode ended, [N]."""
         self.start = ended
 
 
 class Worker:
-    """Environments and an agent that acts in them; `collect` gives one unroll after the other."""
+    """Environments and an agent that acts in them; `collect` returns one unroll after the other."""
 
     def __init__(self, cfg: Config, envs: Envs, agent: IMPALA) -> None:
         self.cfg, self.envs, self.agent = cfg, envs, agent
@@ -319,13 +319,13 @@ class Worker:
         return {"envs": self.envs.state_dict(), "state": self.state, "start": self.start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.envs.load_state_dict(state["envs"])
         self.state, self.start = state["state"].to(self.agent.device), state["start"]
 
 
 def make_worker(cfg: Config, device: torch.device) -> Worker:
-    """A worker with environments and an agent of its own."""
+    """A worker with its own environments and agent."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     return Worker(cfg, envs, IMPALA(cfg, envs.observation_space, envs.action_space, device))
 

@@ -2,7 +2,7 @@
 
 Read it from top to bottom: options, losses, agent, loop. The lines that add CAE are marked `# CAE`,
 those that CAE+ adds on top `# CAE+`; without them this is plain PPO. The defaults are CleanRL's for continuous
-actions. Discrete actions work too, and images and dicts, for which policy and value share a convolutional trunk.
+actions. Discrete actions work too. For images and dicts, policy and value share a convolutional trunk.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
     steps: Count = 1_000_000
-    """Environment steps in all, rounded down to whole rollouts."""
+    """Total environment steps, rounded down to whole rollouts."""
     num_envs: Count = 1
     """Environments stepped side by side."""
 
     rollout: Count = 2048
     """Steps of each environment between two updates."""
     epochs: Count = 10
-    """Epochs, passes over the rollout, of one update."""
+    """Epochs (passes over the rollout) per update."""
     minibatches: Count = 32
-    """Minibatches, gradient steps, of one epoch."""
+    """Minibatches (gradient steps) per epoch."""
     learning_rate: NonNegative = 3e-4
     """Step size of Adam."""
     anneal: bool = True
@@ -61,7 +61,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     clip: Positive = 0.2
     """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
-    """Clip the change of the values at `clip`, too."""
+    """Clip the change of the values at `clip` as well."""
     target_kl: NonNegative | None = None
     """End an update after the first epoch at whose end the metric `kl` exceeds this (none: never)."""
     value_coef: NonNegative = 0.5
@@ -69,8 +69,8 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     entropy_coef: NonNegative = 0.0
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.5
-    """Gradient clipping: the largest norm of the gradient. Parameter groups are clipped apart: actor and critic
-    together, and the parameters that an explorer learns by themselves."""
+    """Gradient clipping: the largest norm of the gradient. Actor and critic are clipped together, the parameters
+    of an explorer separately."""
     normalize_advantage: bool = True
     """Give the advantages of each minibatch mean 0 and standard deviation 1."""
     normalize_obs: bool = True
@@ -79,11 +79,11 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of their discounted sum, clipped at ±10."""
     normalize_bonus: bool = False
-    """Where rewards are normalised, add the bonus before that instead of after it: α is then in the unit of the
-    raw reward."""
+    """With normalised rewards: add the bonus before the normalisation instead of after it. α is then in the unit of
+    the raw reward."""
     bootstrap_truncated: bool = False
-    """Where an episode was truncated, bootstrap from the value of its true final observation. CleanRL, and with it
-    the paper, counts zero."""
+    """Bootstrap truncated episodes from the value of their true final observation. CleanRL, and hence the paper,
+    uses zero."""
     hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic; the critic's last one is φ."""
     activation: Activation = "tanh"
@@ -133,7 +133,7 @@ def normalized(advantage: Tensor) -> Tensor:
 class PPO:
     """The agent: acts by sampling, learns from each rollout in several epochs, then discards it.
 
-    `critic` makes a critic of one's own: a module with `embed(obs)` → φ(s) [..., d] and `head(phi)` → V(s) [..., 1],
+    `critic` makes a custom critic: a module with `embed(obs)` → φ(s) [..., d] and `head(phi)` → V(s) [..., 1],
     whose `forward` is head(embed(obs)).
     """
 
@@ -182,9 +182,9 @@ class PPO:
         self.optimizer.add_param_group({"params": self.explorer.learned()})  # CAE+
 
     def see(self, obs: Tree, learn: bool | Tensor = False) -> Tree:
-        """Raw observations as the networks see them: vectors normalised, [N, o], others as they are.
+        """Raw observations as the networks see them: vectors normalised, [N, o], others unchanged.
 
-        `learn` says from which of them the statistics learn first: none, all, or those of a mask [N].
+        `learn` selects the observations that first update the statistics: none, all, or those of a mask [N].
         """
         if not self.flat:
             return obs
@@ -200,12 +200,12 @@ class PPO:
         return tree_map(lambda x: x.to(self.device), obs)
 
     def act(self, seen: Tree, noise: Tensor) -> Tensor:
-        """A sample of π(·|s), [N, …], made of the noise; call it without gradient."""
+        """A sample of π(·|s), [N, …], computed from the noise; call it under `no_grad`."""
         return self.actor.sample(self.actor(self.to_device(seen)), noise.to(self.device)).cpu()
 
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
-        """The most likely action as the environment takes it, for evaluation."""
+        """The most likely action in the environment's format, for evaluation."""
         return self.actor.to_env(self.actor.mode(self.actor(self.to_device(self.see(obs)))))
 
     def value(self, phi: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class PPO:
         return value
 
     def logits(self, obs: Tree, phi: Tensor) -> Tensor:
-        """The output of the actor, [..., a]; φ(s) is at hand where the trunk is shared."""
+        """The output of the actor, [..., a]; φ(s) is reused if the trunk is shared."""
         out: Tensor = self.actor.head(phi) if self.shared else self.actor(obs)
         return out
 
@@ -300,7 +300,7 @@ class PPO:
     def compare(
         self, obs: Tree, action: Tensor, log_prob: Tensor, value: Tensor, target: Tensor, advantage: Tensor
     ) -> dict[str, Tensor]:
-        """How far the update moved the policy, over the whole rollout; and how much the values had explained."""
+        """KL, clip fraction and entropy after the update, over the whole rollout; explained variance of the old values."""
         out = self.actor(obs)
         log_ratio = self.actor.log_prob(out, action) - log_prob
         ratio = log_ratio.exp()
@@ -318,7 +318,7 @@ class PPO:
         return {**parts, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore them."""
         for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
         self.generator.set_state(state["generator"])

@@ -1,4 +1,4 @@
-"""PPO with a memory: a recurrent core above the trunk, minibatches of whole sequences. For agents with a camera.
+"""Recurrent PPO, for agents with a camera: an LSTM or GRU above the trunk, and minibatches of whole sequences.
 
 Read it from top to bottom: options, agent, loop. φ is the output of the trunk, below the core, so it depends on one
 observation alone. The lines that add CAE carry the mark `# CAE`, those that CAE+ adds on top `# CAE+`. The defaults
@@ -36,9 +36,9 @@ class Config(ExplorationConfig, RunConfig):
     env: str = "VizdoomExplore-train-v0"
     """Id of the environment; its actions must be discrete."""
     eval_env: str = ""
-    """Id of the environment that evaluations use, such as VizdoomExplore-test-v0 (empty: the same)."""
+    """Id of the environment for evaluations, such as VizdoomExplore-test-v0 (empty: the same)."""
     steps: Count = 1_000_000
-    """Environment steps in all, rounded down to whole rollouts."""
+    """Total environment steps, rounded down to whole rollouts."""
     num_envs: Count = 8
     """Environments stepped side by side."""
 
@@ -47,40 +47,40 @@ class Config(ExplorationConfig, RunConfig):
     core: Literal["lstm", "gru"] = "lstm"
     """Recurrent core."""
     core_layers: Count = 1
-    """Layers of the core."""
+    """Layers of the recurrent core."""
     core_width: Count = 256
-    """Width of the core."""
+    """Width of the recurrent core."""
     hidden: tuple[Count, ...] = (256,)
     """Widths of the compact trunk's layers above its encoder; the last one is φ."""
 
     rollout: Count = 128
     """Steps of each environment between two updates: the length of the sequences."""
     epochs: Count = 4
-    """Passes over the rollout in one update."""
+    """Epochs (passes over the rollout) per update."""
     minibatches: Count = 2
-    """Gradient steps of one pass; each takes the whole sequences of num_envs / minibatches environments."""
+    """Minibatches (gradient steps) per epoch; each has the whole sequences of num_envs / minibatches environments."""
     learning_rate: NonNegative = 2.5e-4
     """Step size of Adam."""
     anneal: bool = False
-    """Let the step size fall linearly to zero over the run."""
+    """Anneal the step size linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ."""
     gae_lambda: Probability = 0.95
     """λ of generalised advantage estimation."""
     clip: Positive = 0.2
-    """How far the ratio of probabilities may move from 1 before its gradient is zero."""
+    """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
-    """Also stop the gradient of values that moved further than `clip`."""
+    """Clip the change of the values at `clip` as well."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.2
-    """Largest gradient norm, over all parameters together."""
+    """Gradient clipping: the largest norm of the gradient, over all parameters together."""
     normalize_advantage: bool = False
     """Give the advantages of each minibatch mean 0 and standard deviation 1."""
     sample_actions: bool = True
-    """Evaluate with actions drawn from the policy, as the paper does on Habitat, instead of the likeliest ones."""
+    """Evaluate with actions sampled from the policy, as the paper does on Habitat, instead of the most likely ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +101,7 @@ class Config(ExplorationConfig, RunConfig):
 
 
 class RecurrentPPO:
-    """The agent: acts with a memory of each environment's episode, learns from sequences."""
+    """The agent: acts with a recurrent state per environment, learns from sequences."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class RecurrentPPO:
         return phi, logits[0], value[0], memory
 
     def act(self, obs: Tree) -> dict[str, Tensor]:
-        """Sample actions [N] and remember the step: the columns that the update needs."""
+        """Sample actions [N] and advance the memory; return the columns that the update needs."""
         phi, logits, value, self.memory = self.look(obs, self.previous, self.memory)
         noise = -torch.empty(logits.shape).exponential_(generator=self.generator).log()  # Gumbel
         action = (logits + noise.to(self.device)).argmax(-1)
@@ -154,7 +154,7 @@ class RecurrentPPO:
         return columns | {"log_prob": log_prob_of(logits, action)}
 
     def forget(self, ended: Tensor) -> None:
-        """Empty the memory of the environments whose episode ended, [N]."""
+        """Reset the memory of the environments whose episode ended, [N]."""
         kept = ~ended.to(self.device)
         self.memory = tuple(part * kept[:, None] for part in self.memory)
         self.previous = self.previous * kept
@@ -215,7 +215,7 @@ class RecurrentPPO:
 
     @property
     def policy(self) -> Player:
-        """A policy for evaluation, with an empty memory of its own."""
+        """A policy for evaluation, with its own, empty memory."""
         return Player(self)
 
     def state_dict(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def log_prob_of(logits: Tensor, action: Tensor) -> Tensor:
 
 
 class Player:
-    """A policy with a memory: call it with the observations [N, …] of each step, tell it which episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
 
     def __init__(self, agent: RecurrentPPO) -> None:
         self.agent = agent
@@ -252,7 +252,7 @@ class Player:
         self.previous = torch.zeros(0, dtype=torch.int64)
 
     def __call__(self, obs: Tree) -> Tensor:
-        """Actions [N]: drawn from the policy with `sample_actions`, else the likeliest."""
+        """Actions [N]: sampled from the policy with `sample_actions`, else the most likely ones."""
         agent = self.agent
         if self.memory is None:
             n = len(tree_leaves(obs)[0])
@@ -269,7 +269,7 @@ class Player:
         return action.cpu()
 
     def restart(self, ended: Tensor) -> None:
-        """Forget the episodes that ended, [N]."""
+        """Reset the memory of the environments whose episode ended, [N]."""
         if self.memory is not None:
             kept = ~ended.to(self.agent.device)
             self.memory = tuple(part * kept[:, None] for part in self.memory)

@@ -1,8 +1,8 @@
 """Workers of IMPALA as Ray actors, on this machine or on a cluster.
 
-Each worker has one unroll under way at any time. The learner takes the first that is ready, updates, and sends the worker
-the new weights with the order for the next one, so an unroll is as many updates old as the others delivered in the
-meantime. A worker that dies takes its unroll with it, and a new one begins in its place, with levels of its own.
+Each worker is always collecting one unroll. The learner takes the first that is ready, updates, and sends that worker the
+new weights with the request for its next one. The policy lag of an unroll is thus the number of unrolls that the others
+delivered in the meantime. When a worker dies, its unroll is lost, and a new worker with its own levels replaces it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PATIENCE = 600.0
 """Seconds without an unroll from any worker after which the run gives up."""
 
 Gain = dict[str, Any]
-"""What the lifelong memories of an explorer have gained: Σφφᵀ [M, d, d] of each Gram matrix, (μ, ν², N) of each scaler."""
+"""New observations of an explorer's lifelong memories: Σφφᵀ [M, d, d] of each Gram matrix, (μ, ν², N) of each scaler."""
 
 
 class SharedMemory:
-    """The parts of an explorer's memory that outlive an episode, and so belong to all workers together.
+    """The parts of an explorer's memory that outlive an episode, and so are shared by all workers.
 
-    An episodic memory stays with its worker. Lifelong visit counts do, too: each worker counts for itself.
+    An episodic memory stays with its worker. So do lifelong visit counts: each worker counts for itself.
     """
 
     def __init__(self, explorer: Explorer) -> None:
@@ -58,7 +58,7 @@ class SharedMemory:
         self._before = {name: list(scaler.moments) for name, scaler in self.scalers.items()}
 
     def gain(self) -> Gain:
-        """What was observed here since the last call."""
+        """What this worker observed since the last call."""
         gained: Gain = {name: gram.increment() for name, gram in self.grams.items()}
         for name, scaler in self.scalers.items():
             gained[name] = difference(scaler.moments, self._before[name])
@@ -66,7 +66,7 @@ class SharedMemory:
         return gained
 
     def merge(self, gain: Gain) -> None:
-        """Add what was observed elsewhere; it is no part of our own gain."""
+        """Add what other workers observed; it does not count in our own gain."""
         for name, gram in self.grams.items():
             gram.merge(gain[name])
         for name, scaler in self.scalers.items():
@@ -74,7 +74,7 @@ class SharedMemory:
             self._before[name] = joined(self._before[name], gain[name])
 
     def everything(self) -> Gain:
-        """All that it holds, for a worker that begins with nothing."""
+        """The whole shared memory, for a new worker."""
         eye = {name: gram.ridge * torch.eye(gram.dim, dtype=gram.dtype) for name, gram in self.grams.items()}
         grams = {name: gram.matrix() - eye[name] for name, gram in self.grams.items()}
         return {**grams, **{name: list(scaler.moments) for name, scaler in self.scalers.items()}}
@@ -90,7 +90,7 @@ def joined(a: list[float], b: list[float]) -> list[float]:
 
 
 def difference(whole: list[float], part: list[float]) -> list[float]:
-    """The moments of what is in `whole` and not in `part`: the inverse of `joined`."""
+    """The moments of the samples in `whole` but not in `part`: the inverse of `joined`."""
     (mean, squares, count), (part_mean, part_squares, part_count) = whole, part
     n = count - part_count
     if not n:
@@ -100,7 +100,7 @@ def difference(whole: list[float], part: list[float]) -> list[float]:
 
 
 class RemoteWorker:
-    """What runs inside a Ray actor: a worker whose weights come with each order."""
+    """The worker inside a Ray actor; its weights arrive with each request."""
 
     def __init__(self, options: dict[str, Any], number: int) -> None:
         from critex.algorithms import load_config
@@ -114,7 +114,7 @@ class RemoteWorker:
         self.memory = SharedMemory(self.worker.agent.explorer)
 
     def collect(self, weights: dict[str, Any], news: list[Gain]) -> tuple[Unroll, Gain]:
-        """One unroll under these weights, and what the memory gained by it; `news` is what others have gained."""
+        """One unroll with these weights, and its gain for the shared memory; `news` are the gains of other workers."""
         agent = self.worker.agent
         agent.network.load_state_dict(weights["network"])
         agent.explorer.load_state_dict(weights["explorer"], strict=False)
@@ -134,14 +134,14 @@ class Slot:
 
     index: int
     actor: Any
-    news: list[Gain] = field(default_factory=list)  # what the others have gained since its last order
+    news: list[Gain] = field(default_factory=list)  # gains of the others since its last request
 
 
 class RayWorkers:
-    """`cfg.workers` workers as Ray actors; `collect` gives the first unroll that is ready.
+    """`cfg.workers` workers as Ray actors; `collect` returns the first unroll that is ready.
 
-    Its state in a checkpoint is how many workers were ever started, so that a resumed run goes on with other levels. The
-    unrolls under way are lost: a run with workers resumes from its learner's checkpoint, not bit for bit.
+    Its state in a checkpoint is the number of workers ever started, so that a resumed run continues with new levels.
+    Unrolls in progress are lost: a run with workers resumes from its learner's checkpoint, but not bit for bit.
     """
 
     def __init__(self, cfg: Config, agent: IMPALA) -> None:
@@ -157,7 +157,7 @@ class RayWorkers:
         self._actor = self._ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RemoteWorker)
 
     def collect(self) -> Unroll:
-        """Give idle workers their orders, and wait for an unroll."""
+        """Send requests to idle workers, and wait for an unroll."""
         began = time.perf_counter()
         if not self._slots:
             self._slots = [Slot(i, None) for i in range(self.cfg.workers)]
@@ -174,11 +174,11 @@ class RayWorkers:
             slot = self._running.pop(ready[0])
             try:
                 unroll, gain = self._ray.get(ready[0])
-            except self._ray.exceptions.RayTaskError as error:  # a mistake, which a new worker would repeat
+            except self._ray.exceptions.RayTaskError as error:  # a bug, which a new worker would repeat
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
-                self._ray.kill(slot.actor)  # it may be out of reach only, and would keep its CPU
+                self._ray.kill(slot.actor)  # it may only be unreachable, and would keep its CPU
                 self._start(slot)
                 self._order()
                 continue
@@ -221,7 +221,7 @@ class RayWorkers:
                     slot.news.append(gain)
 
     def card(self) -> dict[str, Any]:
-        """As one worker tells it."""
+        """The card of one worker."""
         self._order()
         for slot in self._slots:
             with contextlib.suppress(self._ray.exceptions.RayError):
@@ -230,7 +230,7 @@ class RayWorkers:
         return {}
 
     def close(self) -> None:
-        """End the workers, and Ray where it was started here."""
+        """Stop the workers, and Ray if it was started here."""
         for slot in self._slots:
             self._ray.kill(slot.actor)
         self._slots, self._running, self._idle = [], {}, []
@@ -242,7 +242,7 @@ class RayWorkers:
         return {"started": self.started}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Number the next workers from there."""
+        """Continue the numbering of workers from there."""
         self.started = state["started"]
 
 

@@ -43,20 +43,20 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
     steps: Count = 1_000_000
-    """Environment steps in all."""
+    """Total environment steps."""
     num_envs: Count = 1
     """Environments stepped side by side."""
 
     buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
     batch_size: Size = 256
-    """Transitions of one update."""
+    """Transitions per update."""
     gamma: Probability = 0.99
     """Discount γ."""
     n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     tau: Probability = 0.005
-    """Target update: the share of the online network that enters the target network at each update."""
+    """Target update rate τ in θ̄ ← (1 − τ)θ̄ + τθ."""
     learning_starts: Natural = 5_000
     """Environment steps with random actions before the first update."""
     updates_per_step: UpdateRatio = 1.0
@@ -70,7 +70,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     entropy_coef: NonNegative | None = None
     """Temperature, the weight of the policy's entropy (none: learned, with target entropy −dim(A))."""
     fast: bool = True
-    """Use written-out gradients where the networks are plain Linear+ReLU: the same numbers, faster."""
+    """Use hand-written gradients if the networks are plain Linear+ReLU: the same numbers, faster."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,12 +98,12 @@ class Actor(nn.Module):
         self.head = nn.Linear(cfg.actor_widths[-1], 2 * len(scale))  # mean and log σ
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        """Mean and log σ before the squashing, [..., a] each."""
+        """Mean and log σ before squashing, [..., a] each."""
         mean, raw = self.head(self.body(self.encode(obs))).chunk(2, dim=-1)
         return mean, self.log_std_centre + self.log_std_scale * raw.tanh()
 
     def squash(self, u: Tensor) -> Tensor:
-        """[..., a] into the range of the actions."""
+        """Squash u [..., a] into the range of the actions."""
         return u.tanh() * self.scale + self.centre
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ class Actor(nn.Module):
 class SAC:
     """The agent: acts by sampling, learns from replay with twin critics and a learned temperature.
 
-    `critic` makes critics of one's own: modules with `forward(obs, action)` → Q [B] and `embed(obs, action)` → φ [B, d].
+    `critic` makes custom critics: modules with `forward(obs, action)` → Q [B] and `embed(obs, action)` → φ [B, d].
     """
 
     _parts = ("actor", "q1", "q2", "target1", "target2", "actor_optimizer", "entropy_optimizer")
@@ -150,7 +150,9 @@ class SAC:
         self.optimizer = Adam(self._critics, lr=cfg.critic_learning_rate)
         self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.actor_learning_rate)
         self.entropy_optimizer = Adam([self.log_entropy_coef], lr=cfg.critic_learning_rate)
-        self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
+        self.actor_losses: dict[
+            str, Tensor
+        ] = {}  # of the actor's last update, which is rarer than the critics'
         width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
         self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
@@ -197,7 +199,7 @@ class SAC:
         return loss.mean()
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
-        """One step of the critics, those of actor and temperature when they are due, one target update.
+        """One gradient step of the critics, of actor and temperature when due, and one target update.
 
         `batch` is [B], or [n, B] for n-step returns.
         """
@@ -269,7 +271,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         for update in range(due(step), due(step + cfg.num_envs)):
             batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
             losses = agent.update(batch.to(run.device), update)
-        explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
+        explorer.refresh(replay)  # CAE   rebuild A under the current φ, if rebuild_every is set
         if losses and run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)

@@ -43,20 +43,20 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
     steps: Count = 1_000_000
-    """Environment steps in all."""
+    """Total environment steps."""
     num_envs: Count = 1
     """Environments stepped side by side."""
 
     buffer_size: Count = 1_000_000
     """Transitions in the replay buffer."""
     batch_size: Size = 256
-    """Transitions of one update."""
+    """Transitions per update."""
     gamma: Probability = 0.99
     """Discount γ."""
     n_step: Size = 1
     """Steps of reward in the target before it bootstraps."""
     tau: Probability = 0.005
-    """Target update: the share of the online network that enters the target network at each of its updates."""
+    """Target update rate τ in θ̄ ← (1 − τ)θ̄ + τθ."""
     learning_starts: Natural = 25_000
     """Environment steps with random actions before the first update."""
     updates_per_step: UpdateRatio = 1.0
@@ -64,15 +64,15 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     learning_rate: NonNegative = 3e-4
     """Step size of Adam, for actor and critics."""
     exploration_noise: NonNegative = 0.1
-    """Standard deviation of the noise on actions, where the actions range over [−1, 1]."""
+    """Standard deviation of the exploration noise, for actions scaled to [−1, 1]."""
     target_noise: NonNegative = 0.2
-    """Standard deviation of the noise on the target's actions, in the same unit."""
+    """Standard deviation of the noise on the target policy's actions (target smoothing), in the same unit."""
     target_noise_clip: NonNegative = 0.5
     """Bound on that noise."""
     policy_delay: Count = 2
     """Updates of the critics per update of the actor and the target networks."""
     fast: bool = True
-    """Use written-out gradients where the networks are plain Linear+ReLU: the same numbers, faster."""
+    """Use hand-written gradients if the networks are plain Linear+ReLU: the same numbers, faster."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +103,7 @@ class Actor(nn.Module):
         return self.rescale(self.head(self.body(self.encode(obs))).tanh())
 
     def rescale(self, squashed: Tensor) -> Tensor:
-        """[−1, 1] to the range of the actions."""
+        """Map [−1, 1] to the range of the actions."""
         return torch.addcmul(self.centre, squashed, self.scale)
 
     def clip(self, action: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Actor(nn.Module):
 class TD3:
     """The agent: acts with noise, learns from replay with twin critics, delayed actor and target updates.
 
-    `critic` makes critics of one's own: modules with `forward(obs, action)` → Q [B] and `embed(obs, action)` → φ [B, d].
+    `critic` makes custom critics: modules with `forward(obs, action)` → Q [B] and `embed(obs, action)` → φ [B, d].
     """
 
     _parts = ("actor", "actor_target", "q1", "q2", "target1", "target2", "actor_optimizer")
@@ -142,7 +142,9 @@ class TD3:
         self._targets: list[Tensor] = [p for net in targets for p in net.parameters()]
         self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
         self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
-        self.actor_losses: dict[str, Tensor] = {}  # of the actor's last update; the critics' come more often
+        self.actor_losses: dict[
+            str, Tensor
+        ] = {}  # of the actor's last update, which is rarer than the critics'
         width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
         self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE
@@ -191,7 +193,7 @@ class TD3:
         return -q.mean()
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
-        """One step of the critics; one of the actor and one target update when they are due.
+        """One gradient step of the critics; one of the actor and one target update when due.
 
         `batch` is [B], or [n, B] for n-step returns.
         """
@@ -252,7 +254,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         for update in range(due(step), due(step + cfg.num_envs)):
             batch = replay.sample_windows(cfg.batch_size, cfg.n_step, cfg.num_envs)
             losses = agent.update(batch.to(run.device), update)
-        explorer.refresh(replay)  # CAE   A under the current φ, where the options ask for it
+        explorer.refresh(replay)  # CAE   rebuild A under the current φ, if rebuild_every is set
         if losses and run.due():
             losses |= explorer.metrics()  # CAE
             run.log(losses)

@@ -1,4 +1,4 @@
-"""The bandit core: the Gram matrix, what a strategy makes of it, and how a bonus is scaled. Needs torch, numpy, scipy."""
+"""The bandit core: the Gram matrix, the strategies (UCB, Thompson), and bonus scaling. Needs torch, numpy, scipy."""
 
 from ._checks import NotFinite
 from .gram import Gram

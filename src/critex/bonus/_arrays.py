@@ -12,8 +12,8 @@ from torch import nn
 class Arrays(nn.Module):
     """A module whose buffers are CPU tensors; `_name` is the numpy view of the buffer `name`.
 
-    The views follow when a buffer is replaced, loaded, moved, copied or pickled. Buffers may change their size; only
-    the part in use, which a subclass names in `_trimmed`, is saved.
+    The views stay in step when a buffer is replaced, loaded, moved, copied or pickled. Buffers may change their size;
+    only the part in use, which a subclass returns from `_trimmed`, is saved.
     """
 
     def _put(self, **arrays: NDArray[Any]) -> None:
@@ -32,7 +32,7 @@ class Arrays(nn.Module):
         return array
 
     def _problem(self, arrays: dict[str, NDArray[Any]]) -> str:
-        """What is inconsistent about saved buffers; empty where nothing is."""
+        """What is inconsistent about saved buffers; empty if nothing is."""
         raise NotImplementedError
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

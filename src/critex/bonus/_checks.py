@@ -1,4 +1,4 @@
-"""Input from outside as arrays of the right shape, or a ValueError that says what is expected."""
+"""Input validation: arrays of the right shape, or a ValueError that says what is expected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NotFinite(ValueError):
 
 
 def trusted_mass(ridge: float, dtype: torch.dtype) -> float:
-    """A bonus is good to 100·ε·(1 + Σ‖φ‖²/λ) of its value; past this Σ‖φ‖² that is more than 1e-3."""
+    """The Σ‖φ‖² up to which the relative error of a bonus, at most 100·ε·(1 + Σ‖φ‖²/λ), stays below 1e-3."""
     return (1e-5 / torch.finfo(dtype).eps - 1.0) * ridge
 
 
@@ -48,7 +48,7 @@ def refuse(phi: Tensor | NDArray[Any]) -> None:
 
 
 def indices(memory: Any, shape: tuple[int, ...], memories: int) -> NDArray[Any]:
-    """Which memory each of the rows of this shape belongs to, flat."""
+    """The memory of each row, flattened; `shape` is that of the rows."""
     index = memory.detach().cpu().numpy() if isinstance(memory, Tensor) else np.asarray(memory)
     whole = index.dtype.kind in "iu"
     if not whole or (index.size and not 0 <= index.min() <= index.max() < memories):

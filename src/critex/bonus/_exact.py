@@ -2,18 +2,18 @@
 
 A memory is in one of two forms, and both take a whole block of rows as well as a single one.
 
-Dual, until a memory has d rows. With the k rows Φ seen so far, I + ΦΦᵀ/λ = LLᵀ, and
+Dual (kernel) form, until a memory has d rows. With the k rows Φ seen so far, I + ΦΦᵀ/λ = LLᵀ, and
 
     φᵀA⁻¹φ = ‖φ‖²/λ − ‖w‖²,    w = L⁻¹Φφ/λ,
 
-where (w, √(1 + φᵀA⁻¹φ)) is the next row of L. O(kd + k²) a row, and no d×d matrix at all.
+where (w, √(1 + φᵀA⁻¹φ)) is the next row of L. It costs O(kd + k²) per row and needs no d×d matrix.
 
-Primal, from then on. A⁻¹ ← A⁻¹ − vvᵀ with v = A⁻¹φ/√(1 + φᵀA⁻¹φ), on one triangle, O(d²) a row. To write the
-triangle costs more than to read it, so a few v wait in V, and A⁻¹φ is the product with the triangle less VᵀVφ. The rows
-themselves wait in Φ until a block of them is added to A, which is kept so that A⁻¹ can be computed anew.
+Primal form, from then on. A⁻¹ ← A⁻¹ − vvᵀ with v = A⁻¹φ/√(1 + φᵀA⁻¹φ), on one triangle, O(d²) per row. Writing the
+triangle costs more than reading it, so the last few v are buffered in V, and A⁻¹φ is computed as the product with the
+triangle minus VᵀVφ. The rows are buffered in Φ and added to A in blocks; A is kept to recompute A⁻¹ when it drifts.
 
-A block of n rows against a known A: the Cholesky factor of I + ΦA⁻¹Φᵀ has L_tt² = 1 + b_t, with b_t the bonus of
-row t after the t − 1 before it. All of them fall out of one factorisation, as b_t = k_tt − Σ_{j<t} L_tj².
+A block of n rows, given A: the Cholesky factor of I + ΦA⁻¹Φᵀ has L_tt² = 1 + b_t, where b_t is the bonus of row t
+after the rows before it. One factorisation gives all of them, b_t = k_tt − Σ_{j<t} L_tj².
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ._checks import trusted_mass, warn_inaccurate
 from ._memories import CLAMPED, ROWS, WAITING, Array, Memories, mirrored, packed
 
 BLOCK = 64
-"""Rows of a rollout that a primal memory takes at once."""
+"""Rows of a rollout that a primal memory processes as one block."""
 
 
 class ExactForm(Memories):
@@ -45,11 +45,11 @@ class ExactForm(Memories):
         self.steps = [self._stepper(i) for i in range(self.memories)]
 
     def step(self, i: int, phi: NDArray[Any]) -> float:
-        """φᵀA⁻¹φ of one row [d], then A ← A + φφᵀ. NaN, and nothing has changed, if φ is not finite."""
+        """φᵀA⁻¹φ of one row [d], then A ← A + φφᵀ. If φ is not finite: NaN, and nothing changes."""
         return self.steps[i](phi)
 
     def _stepper(self, i: int) -> Callable[[NDArray[Any]], float]:
-        """`step` of memory i as a closure over its arrays: to look them up each time would cost a fifth of a step."""
+        """`step` of memory i as a closure over its arrays: looking them up each time would take a fifth of a step."""
         counts, mass, ridge, unit, primal = (
             self._counts,
             self._mass,
@@ -64,14 +64,14 @@ class ExactForm(Memories):
         )
         slots, late_rows = list(recent), [recent[:n].T for n in range(len(recent) + 1)]
         trusted = trusted_mass(ridge, torch.float64)
-        largest = np.finfo(np.float64).max * min(1.0, ridge)  # of a ‖φ‖² with a finite bonus
+        largest = np.finfo(np.float64).max * min(1.0, ridge)  # the largest ‖φ‖² whose bonus is finite
 
         def step(phi: NDArray[Any]) -> float:
             k = counts.item(i, ROWS)
             if k >= room:
                 self._grow(k + 1)
                 return self.step(i, phi)
-            row = rows[k]  # the next row, no part of the memory before it is counted
+            row = rows[k]  # the next row; not part of the memory until it is counted
             row[:] = phi
             squared = row.dot(row).item()
             if not squared <= largest:
@@ -110,7 +110,7 @@ class ExactForm(Memories):
         return step
 
     def _clamp(self, i: int, phi: Array) -> float:
-        """A bonus that round-off has made negative is zero. It is counted, and A⁻¹ is computed anew."""
+        """Clamp to zero a bonus that round-off made negative: count it, and recompute A⁻¹."""
         self._counts[i, CLAMPED] += 1
         self.add(i, np.outer(phi, phi), counted=True)
         return 0.0
@@ -119,7 +119,7 @@ class ExactForm(Memories):
         """`step` of every memory with its own row: [M, d] → [M]."""
         k = self._counts[:, ROWS]
         most = int(k.max())
-        # Together, each memory costs as much as the longest of them, and a dozen must share the cost of the calls.
+        # In a batch, every memory costs as much as the longest, and it takes a dozen to amortise the calls.
         apart = self.memories < 12 or k.min() == 0 or k.sum() < 0.75 * most * self.memories
         if apart or any(self._primal):
             return np.array([self.step(i, row) for i, row in enumerate(phi)])
@@ -157,7 +157,7 @@ class ExactForm(Memories):
         return cast(Array, np.maximum(np.einsum("nd,nd->n", u, phi) - np.einsum("nk,nk->n", w, w), 0.0))
 
     def extend(self, i: int, phi: Array, mass: Array) -> Array:
-        """What `step` gives row after row: [n, d] and ‖φ‖² [n] → [n]."""
+        """The same as `step` row after row, but in blocks: [n, d] and ‖φ‖² [n] → [n]."""
         bonus = np.empty(len(phi))
         at = 0
         if self._primal[i] and len(self._seen(i)):
@@ -172,7 +172,7 @@ class ExactForm(Memories):
     def _extend_block(self, i: int, phi: Array, mass: Array) -> Array:
         n = len(phi)
         u, w = self._against(i, phi)
-        # ΦA⁻¹Φᵀ; of the dual form one triangle, which is half the work
+        # ΦA⁻¹Φᵀ; in the dual form one triangle only, which is half the work
         kernel = u @ phi.T if self._primal[i] else dsyrk(1.0 / self.ridge, phi.T, trans=1, lower=1)
         if w.size:
             kernel = kernel - w @ w.T
@@ -197,7 +197,7 @@ class ExactForm(Memories):
         return cast(Array, bonus)
 
     def _against(self, i: int, phi: Array) -> tuple[Array, Array]:
-        """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ before the late
+        """u [n, d] and w [n, k] with φᵀA⁻¹ψ = uᵀψ − wᵀw_ψ. Primal: u = A⁻¹φ without the buffered
         updates, w = Vφ. Dual: u = φ/λ."""
         if self._primal[i]:
             return dsymm(1.0, self._each_inverse[i], phi.T).T, phi @ self._late(i).T
@@ -206,7 +206,7 @@ class ExactForm(Memories):
         return u, dtrsm(1.0, self._upper(i), w, trans_a=1).T if w.size else w.T
 
     def _append(self, i: int, phi: Array, w: Array, lower: Array) -> None:
-        """n more rows of a dual memory, and n more rows (w, lower) of L."""
+        """Append n rows to a dual memory, and n rows (w, lower) to L."""
         n, k = len(phi), self._counts.item(i, ROWS)
         if k + n > self._room:
             self._grow(k + n)

@@ -1,7 +1,7 @@
-"""The state of the exact form: Gram matrices in float64 on the CPU, dual while they are young and primal after.
+"""The state of the exact form: Gram matrices in float64 on the CPU, dual for the first d rows and primal after that.
 
 A dual memory is its k rows Φ and the Cholesky factor of I + ΦΦᵀ/λ = LLᵀ; there is no d×d matrix. At k = d it becomes
-primal: A⁻¹ is kept, and A itself, to which new rows are added a block at a time, so that A⁻¹ can be computed anew.
+primal: it keeps A⁻¹ and, to recompute it when it drifts, A itself, to which new rows are added in blocks.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ._arrays import Arrays
 Array = NDArray[np.float64]
 
 WAITING = 64
-"""Rows of a primal memory that wait to be added to A."""
+"""Rows that a primal memory buffers before adding them to A."""
 LATE = 16
-"""Updates of a primal memory that wait to be written into A⁻¹; it divides WAITING."""
+"""Updates that a primal memory buffers before writing them into A⁻¹; it divides WAITING."""
 DRIFT = 1e-9
-"""Relative error of a bonus above which A⁻¹ is computed anew; looked at once in 8d rows."""
+"""Relative error of a bonus above which A⁻¹ is recomputed; checked every 8d rows."""
 ROWS, SINCE, CLAMPED, PRIMAL = range(4)  # columns of `counts`
 
 
 def mirrored(triangle: Array) -> Array:
-    """The symmetric matrix of which BLAS keeps one triangle, in row order the lower one."""
+    """The symmetric matrix of which BLAS keeps one triangle (the lower one, in row order)."""
     lower = np.tril(triangle)
     return lower + np.tril(lower, -1).T
 
 
 def packed(lower: Array) -> Array:
-    """A lower triangular matrix [k, k], row after row [k(k+1)/2]: more rows are appended without moving any."""
+    """A lower triangular matrix [k, k] stored row after row [k(k+1)/2], so that rows can be appended in place."""
     return cast(Array, dtrttp(lower.T)[0])
 
 
@@ -47,11 +47,15 @@ def unpacked(rows: Array, k: int) -> Array:
 class Memories(Arrays):
     """A = λI + Σφφᵀ for each of M memories.
 
-    Buffers: `rows` Φ [M, ≥k, d] and `factor` L, row after row [M, ≥k(k+1)/2]; for primal memories `inverse` A⁻¹ and
-    `outer` Σφφᵀ without the waiting rows, one triangle of each [M, d, d], and the late updates `recent` V [M, 16, d] of
-    A⁻¹ = inverse − VᵀV, all of them empty while no memory is primal; `mark`, the
-    Σφφᵀ that `increment` has returned, empty before the first; `mass` Σ‖φ‖² [M]; `counts` [M, 4]: k, rows since the
-    last look at the drift, negative bonuses met, whether primal.
+    Buffers:
+        rows: Φ [M, ≥k, d]; all rows of a dual memory, the buffered rows of a primal one.
+        factor: L, row after row [M, ≥k(k+1)/2], of dual memories.
+        inverse, outer: A⁻¹ and Σφφᵀ without the buffered rows, one triangle of each [M, d, d]; empty while no memory
+            is primal.
+        recent: the buffered updates V [M, 16, d] in A⁻¹ = inverse − VᵀV; empty while no memory is primal.
+        mark: the Σφφᵀ that `increment` has returned so far; empty before its first call.
+        mass: Σ‖φ‖² [M].
+        counts: [M, 4]: k, rows since the last drift check, clamped bonuses, whether primal.
     """
 
     _rows: Array
@@ -83,7 +87,7 @@ class Memories(Arrays):
         self._each_inverse = [inverse.T for inverse in self._inverse]
         self._each_outer = [outer.T for outer in self._outer]
         self._primal = [bool(flag) for flag in self._counts[:, PRIMAL]]
-        self._roots: dict[int, Array] = {}  # Cholesky factors of λI + outer, made when first needed
+        self._roots: dict[int, Array] = {}  # Cholesky factors of λI + outer, computed on first use
 
     def _trimmed(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         k = int(self._counts[:, ROWS].max())
@@ -112,17 +116,17 @@ class Memories(Arrays):
         return f"dim={self.dim}, ridge={self.ridge}, memories={self.memories}"
 
     def _grow(self, needed: int) -> None:
-        """Make room for `needed` rows, at least twice what there is."""
+        """Make room for `needed` rows, at least doubling the capacity."""
         room = max(needed, min(2 * self._room, self._limit), WAITING)
         rows = np.zeros((self.memories, room, self.dim))
         factor = np.zeros((self.memories, room * (room + 1) // 2))
         rows[:, : self._room], factor[:, : self._factor.shape[1]] = self._rows, self._factor
         self._put(rows=rows, factor=factor)
 
-    # Between the forms.
+    # From dual to primal.
 
     def _seen(self, i: int) -> Array:
-        """The rows Φ [k, d]: all of a dual memory, the waiting ones of a primal one."""
+        """The rows Φ [k, d]: all rows of a dual memory, the buffered rows of a primal one."""
         return self._rows[i, : self._counts.item(i, ROWS)]
 
     def _late(self, i: int) -> Array:
@@ -139,7 +143,7 @@ class Memories(Arrays):
         return cast(Array, dtrsm(1.0 / self.ridge, self._upper(i), phi.T, side=1)) if len(phi) else phi.T
 
     def _fold(self, i: int) -> None:
-        """The rows Φ become part of `outer`, and a dual memory becomes primal."""
+        """Add the rows Φ to `outer`; a dual memory becomes primal."""
         if self._primal[i]:
             late = self._late(i)
             if len(late):
@@ -153,7 +157,7 @@ class Memories(Arrays):
     def _become_primal(self, i: int, outer: Array, inverse: Array) -> None:
         if not len(self._inverse):
             shape = (self.memories, self.dim, self.dim)
-            late = LATE if self.dim >= 128 else 1  # a small triangle is written as fast as it is read
+            late = LATE if self.dim >= 128 else 1  # for a small triangle, writing is as fast as reading
             recent = np.zeros((self.memories, late, self.dim))
             self._put(outer=np.zeros(shape), inverse=np.zeros(shape), recent=recent)
         self._outer[i], self._inverse[i] = outer, inverse
@@ -164,7 +168,7 @@ class Memories(Arrays):
         dsyrk(1.0, phi.T, 1.0, self._each_outer[i], overwrite_c=1)
         self._roots.pop(i, None)
         self._counts[i, SINCE] += len(phi)
-        # A new inverse is d³, so at most one in 8d rows: it never costs more than the updates themselves.
+        # A new inverse is O(d³); at most one per 8d rows never costs more than the updates themselves.
         if self._counts[i, SINCE] >= 8 * self.dim:
             self._counts[i, SINCE] = 0
             if self._drift(i, phi[-1]) > DRIFT:
@@ -180,9 +184,9 @@ class Memories(Arrays):
         return abs(float(u.dot(residual))) / bonus
 
     def _cholesky(self, outer: Array) -> Array | None:
-        """Lower Cholesky factor of λI + outer, in Fortran order; None if outer is no sum of φφᵀ.
+        """Lower Cholesky factor of λI + outer, in Fortran order; None if outer is not a sum of φφᵀ.
 
-        A ridge below the round-off of a huge outer is lost already; the least that is not then stands in for it.
+        A ridge below the round-off of a huge outer is lost anyway; the smallest that is not then replaces it.
         """
         least = 4 * self.dim * np.finfo(np.float64).eps * float(np.trace(outer))
         for ridge in (self.ridge, self.ridge + least):
@@ -193,7 +197,7 @@ class Memories(Arrays):
                 return cast(Array, factor)
         return None
 
-    # What the matrices say.
+    # Diagnostics.
 
     def heaviest(self) -> float:
         """The largest Σ‖φ‖² of any memory."""
@@ -214,7 +218,7 @@ class Memories(Arrays):
         return mirrored(dsyrk(-1.0, v, 1.0, inverse, overwrite_c=1).T if v.size else inverse.T)
 
     def inverse_matrices(self) -> Array:
-        """A⁻¹ of every memory, [M, d, d]; at once where all are primal and no update is late."""
+        """A⁻¹ of every memory, [M, d, d]; in one operation if all are primal and no update is buffered."""
         if all(self._primal) and self._recent.shape[1] == 1:
             lower = np.tril(self._inverse)
             return lower + np.tril(lower, -1).swapaxes(1, 2)
@@ -237,20 +241,20 @@ class Memories(Arrays):
         return cast(Array, y / self.ridge)
 
     def log_det(self, i: int) -> float:
-        """log det A; of a dual memory d log λ + log det(I + ΦΦᵀ/λ)."""
+        """log det A; for a dual memory d log λ + log det(I + ΦΦᵀ/λ)."""
         if self._primal[i]:
             return 2.0 * float(np.log(cast(Array, self._cholesky(self.total(i))).diagonal()).sum())
         ends = np.cumsum(np.arange(1, len(self._seen(i)) + 1)) - 1
         return self.dim * math.log(self.ridge) + 2.0 * float(np.log(self._factor[i, ends]).sum())
 
     def effective_dimension(self, i: int) -> float:
-        """tr(A⁻¹(A − λI)) = d − λ tr A⁻¹; of a dual memory λ‖V‖²."""
+        """tr(A⁻¹(A − λI)) = d − λ tr A⁻¹; for a dual memory λ‖V‖²."""
         if self._primal[i]:
             trace = float(np.trace(self._inverse[i])) - float((self._late(i) ** 2).sum())
             return self.dim - self.ridge * trace
         return self.ridge * float((self._whitened(i) ** 2).sum())
 
-    # Changes from outside.
+    # Changes.
 
     def reset(self, i: int) -> None:
         """A ← λI."""
@@ -268,13 +272,13 @@ class Memories(Arrays):
         return difference
 
     def marked(self, i: int) -> Array:
-        """The Σφφᵀ that `increment` has returned so far, [d, d], to be written to."""
+        """The Σφφᵀ that `increment` has returned so far, [d, d]; writable."""
         if not len(self._mark):
             self._put(mark=np.zeros((self.memories, self.dim, self.dim)))
         return cast(Array, self._mark[i])
 
     def add(self, i: int, increment: Array, *, counted: bool) -> bool:
-        """A ← A + increment [d, d], to show in the next increment if `counted`. False: that is not positive definite."""
+        """A ← A + increment [d, d], unless that is not positive definite (False); `counted` in the next `increment`."""
         outer = self.total(i) + increment
         factor = self._cholesky(outer)
         if factor is None:
@@ -288,5 +292,5 @@ class Memories(Arrays):
         return True
 
     def refactorise(self, i: int) -> None:
-        """A⁻¹ anew from A."""
+        """Recompute A⁻¹ from A."""
         self.add(i, np.zeros((self.dim, self.dim)), counted=True)

@@ -1,7 +1,7 @@
 """The Gram matrices of all memories in any dtype on any device: the primal form in plain tensor operations.
 
-The CPU in float64 has the faster and more exact `ExactForm`; this one serves float32 and accelerators. Float64 rollouts go
-through the Cholesky form in blocks, float32 row by row: its factorisation would lose small bonuses.
+For float64 on the CPU there is the faster and more exact `ExactForm`; this one is for float32 and accelerators. Float64
+rollouts are processed in blocks by Cholesky factorisation, float32 row by row: the factorisation would lose small bonuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TensorForm(nn.Module):
         self.register_buffer(
             "counts", torch.zeros(memories, 2, dtype=torch.int64, device=device)
         )  # rows since A⁻¹ was exact, clamped bonuses
-        self._roots: dict[int, Tensor] = {}  # Cholesky factors of A, kept while A stays
+        self._roots: dict[int, Tensor] = {}  # Cholesky factors of A, valid until A changes
 
     def step(self, i: int, phi: Tensor) -> Tensor:
         """φᵀA⁻¹φ of one row [d], then A ← A + φφᵀ."""
@@ -62,7 +62,7 @@ class TensorForm(nn.Module):
         return ((phi @ self.inverse[i]) * phi).sum(-1).clamp_(min=0.0)
 
     def extend(self, i: int, phi: Tensor, mass: Tensor) -> Tensor:
-        """What `step` gives row after row: [n, d], ‖φ‖² [n] → [n]."""
+        """The same as `step` row after row, but in blocks where possible: [n, d], ‖φ‖² [n] → [n]."""
         if phi.dtype != torch.float64:
             return torch.stack([self.step(i, row) for row in phi]) if len(phi) else mass.clone()
         blocks = zip(phi.split(BLOCK), mass.split(BLOCK), strict=True)
@@ -75,7 +75,7 @@ class TensorForm(nn.Module):
         lower, failed = torch.linalg.cholesky_ex(
             kernel + torch.eye(len(phi), dtype=phi.dtype, device=phi.device)
         )
-        if failed:  # round-off made it indefinite: go by single rows, each of which is clamped
+        if failed:  # round-off made it indefinite: fall back to single rows, which can be clamped
             return torch.stack([self.step(i, row) for row in phi])
         bonus = kernel.diagonal() - lower.tril(-1).square().sum(-1)
         v = torch.linalg.solve_triangular(lower, u, upper=False)
@@ -89,12 +89,14 @@ class TensorForm(nn.Module):
         self.mass[at] += mass
         self.counts[at, 0] += n + 8 * self.dim * clamped
         self.counts[at, 1] += clamped
-        due = self.counts[:, 0] >= 8 * self.dim  # d³ once in 8d rows costs no more than the rows themselves
+        due = (
+            self.counts[:, 0] >= 8 * self.dim
+        )  # O(d³) once per 8d rows costs no more than the rows themselves
         for i in due.nonzero()[:, 0].tolist():
             self.refactorise(i)
 
     def _factor(self, outer: Tensor) -> Tensor | None:
-        """Cholesky factor of λI + outer; a ridge below the round-off of a huge outer is raised to it. None: not a Σφφᵀ."""
+        """Cholesky factor of λI + outer, with λ raised to the round-off of a huge outer; None if outer is not a Σφφᵀ."""
         eye = torch.eye(self.dim, dtype=outer.dtype, device=outer.device)
         for ridge in (
             self.ridge,
@@ -106,7 +108,7 @@ class TensorForm(nn.Module):
         return None
 
     def refactorise(self, i: int) -> None:
-        """A⁻¹ anew from A."""
+        """Recompute A⁻¹ from A."""
         self.counts[i, 0] = 0
         self._roots.clear()
         if (factor := self._factor(self.outer[i])) is not None:
@@ -125,7 +127,7 @@ class TensorForm(nn.Module):
         return self.inverse[i].clone()
 
     def sample(self, i: int, generator: torch.Generator | None) -> Tensor:
-        """Δθ = L⁻ᵀz ~ N(0, A⁻¹) with A = LLᵀ; L is kept while A stays."""
+        """Δθ = L⁻ᵀz ~ N(0, A⁻¹) with A = LLᵀ; L is cached until A changes."""
         z = torch.randn(
             self.dim, 1, generator=generator, dtype=self.outer[i].dtype, device=self.outer[i].device
         )
@@ -172,11 +174,11 @@ class TensorForm(nn.Module):
         return difference
 
     def marked(self, i: int) -> Tensor:
-        """The Σφφᵀ that `increment` has returned so far, [d, d], to be written to."""
+        """The Σφφᵀ that `increment` has returned so far, [d, d]; writable."""
         return self.mark[i]
 
     def add(self, i: int, increment: Tensor, *, counted: bool) -> bool:
-        """A ← A + increment, [d, d]; `counted` if it is to show in our own next increment. False: A + it is not positive."""
+        """A ← A + increment [d, d], unless that is not positive definite (False); `counted` in the next `increment`."""
         if self._factor(self.outer[i] + increment) is None:
             return False
         self.outer[i] += increment

@@ -1,4 +1,4 @@
-"""The Gram matrix A = λI + Σφφᵀ of linear bandits: what has been seen, and how new a feature is."""
+"""The Gram matrix A = λI + Σφφᵀ of linear bandits: a memory of features, and the novelty of a new one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 def locked(method: Callable[Concatenate[Gram, P], R]) -> Callable[Concatenate[Gram, P], R]:
-    """One thread at a time: rows from several threads are taken one after the other."""
+    """Make a method atomic: calls from several threads run one after the other."""
 
     @wraps(method)
     def call(self: Gram, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -44,18 +44,18 @@ def locked(method: Callable[Concatenate[Gram, P], R]) -> Callable[Concatenate[Gr
 class Gram(nn.Module):
     r"""How new is a feature φ, given all those seen before? φᵀA⁻¹φ, with A = λI + Σφφᵀ.
 
-    One class and three exact ways to the same numbers, chosen by cost: a symmetric rank-1 form for single steps, a Cholesky
-    form for whole rollouts, and a dual (kernel) form while a memory has seen fewer than d rows. All of it is float64 on the
-    CPU by default. Float32 and other devices use the primal form in tensor operations.
+    Three exact forms give the same numbers, and the cheapest is chosen: rank-1 updates for single steps, a Cholesky
+    factorisation for whole rollouts, and a dual (kernel) form while a memory has seen fewer than d rows. By default all of
+    them run in float64 on the CPU. Float32 and other devices use the primal form in tensor operations.
 
-    Measure, then update: a bonus never contains its own row. Rows are taken one after the other, in time order and, within
-    one time step, in the order of the environments. Threads may share a Gram, each call being atomic; only
-    `load_state_dict` and `.to()` need the Gram for themselves.
+    Measure, then update: a bonus never contains its own row. Rows are processed one after the other, in time order and,
+    within one time step, in the order of the environments. Threads may share a Gram, since each call is atomic; only
+    `load_state_dict` and `.to()` require that no other thread uses it.
 
     Args:
         dim: d, the length of a feature.
         ridge: λ > 0. The first bonus of a feature is ‖φ‖²/λ.
-        memories: how many independent matrices; one per environment for memories that are reset each episode.
+        memories: number of independent matrices; one per environment for memories that are reset each episode.
         dtype: torch.float64, or torch.float32.
         device: where the results live.
 
@@ -94,7 +94,7 @@ class Gram(nn.Module):
         self._prepare_fast_path()
 
     def _prepare_fast_path(self) -> None:
-        """What a single step needs in one tuple: the attributes of a module are slow to look up."""
+        """Put what a single step needs into one tuple: attribute lookup on a module is slow."""
         single = self._exact and self.memories == 1
         self._fast = (self.form, (1, self.dim), self._lock) if single else None
 
@@ -104,8 +104,8 @@ class Gram(nn.Module):
     def quadratic(self, phi: Features, memory: int | Tensor | NDArray[Any] | None = None) -> Tensor:
         """φᵀA⁻¹φ: [..., d] → [...]. Nothing changes.
 
-        With several memories, `memory` says which one measures: an index, or a tensor of indices that broadcasts to [...].
-        It may be left out when phi is [memories, d]: row i is then measured by memory i.
+        With several memories, `memory` says which one to use: an index, or a tensor of indices that broadcasts to [...].
+        It may be omitted if phi is [memories, d]: row i is then measured by memory i.
         """
         rows, _ = self._rows(phi, None)
         shape, flat = rows.shape[:-1], rows.reshape(-1, self.dim)
@@ -130,8 +130,8 @@ class Gram(nn.Module):
     ) -> Tensor:
         """φᵀA⁻¹φ, then A ← A + φφᵀ: [N, d] → [N].
 
-        With one memory the rows come one after the other; with `memories=N`, row i belongs to memory i, or to memory[i]
-        where `memory` [N] says so. `simultaneous=True` measures all the rows of one memory before it is updated with any.
+        With one memory the rows are processed one after the other; with `memories=N`, row i belongs to memory i, or to
+        memory[i] if `memory` [N] is given. `simultaneous=True` measures all rows of a memory before updating it with any.
         """
         fast = self._fast
         if fast is not None and memory is None and type(phi) is Tensor:
@@ -167,14 +167,14 @@ class Gram(nn.Module):
         form, shape, lock = fast
         try:
             row = phi.numpy()
-        except (RuntimeError, TypeError):  # with a gradient, on a GPU, or of a type that numpy lacks
+        except (RuntimeError, TypeError):  # it requires grad, is on a GPU, or has a dtype that numpy lacks
             return None
         if row.shape != shape or row.dtype.kind == "c":
             return None
         out = np.empty(1)
         with lock:
             out[0] = bonus = form.steps[0](row)
-        return torch.from_numpy(out) if bonus == bonus else None  # NaN: to be refused
+        return torch.from_numpy(out) if bonus == bonus else None  # NaN: the caller raises the error
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:
         out = self.quadratic(rows, index) if simultaneous else None
@@ -190,10 +190,10 @@ class Gram(nn.Module):
 
     @locked
     def observe_rollout(self, phi: Features, starts: Tensor | NDArray[Any] | None = None) -> Tensor:
-        """What T calls of `reset` and `observe` give, but fast: [T, N, d] → [T, N].
+        """The same as T calls of `reset` and `observe`, but faster: [T, N, d] → [T, N].
 
-        With one memory, all rows are taken in time order, envs in order. With one memory per env, column i belongs to
-        memory i, and `starts` [T, N] says where a step begins an episode, so that its memory is reset first.
+        With one memory, all rows are processed in time order, envs in order. With one memory per env, column i belongs to
+        memory i, and `starts` [T, N] marks the first step of each episode, before which the memory is reset.
         """
         rows, mass = self._rows(phi, 3)
         steps, envs = rows.shape[:2]
@@ -245,7 +245,7 @@ class Gram(nn.Module):
 
     @locked
     def merge(self, increment: Features) -> None:
-        """A ← A + increment, [memories, d, d]: what another worker has seen. It does not show in our own `increment`."""
+        """A ← A + increment [memories, d, d], the rows of another worker. They do not count in our own `increment`."""
         added = summed_outer_products(increment, (self.memories, self.dim, self.dim)).to(
             self.device, self.dtype
         )
@@ -302,7 +302,7 @@ class Gram(nn.Module):
     # Input and output.
 
     def _rows(self, phi: Features, ndim: int | None) -> tuple[Any, Any]:
-        """phi in our dtype and on our device, and ‖φ‖² of each row; bad input is refused before anything changes."""
+        """phi in this Gram's dtype and on its device, and ‖φ‖² of each row; bad input raises before anything changes."""
         if isinstance(phi, Tensor):
             rows: Any = phi.detach() if phi.requires_grad else phi
             if rows.is_complex() or rows.layout is not torch.strided or rows.is_quantized or rows.is_meta:
@@ -340,7 +340,7 @@ class Gram(nn.Module):
     # Moving.
 
     def _apply(self, fn: Any, recurse: bool = True) -> Gram:
-        """`.to()` and its kin. A new dtype or device means another form, which starts from the same Σφφᵀ."""
+        """`.to()` and similar. A new dtype or device means another form, which starts from the same Σφφᵀ."""
         probe = fn(torch.empty(1, dtype=self.dtype, device=self.device))
         if probe.dtype == self.dtype and probe.device == self.device:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -370,7 +370,7 @@ class Gram(nn.Module):
 
     @locked
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Everything that was seen, and the ridge."""
+        """The memories and the ridge."""
         return super().state_dict(*args, **kwargs)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -378,7 +378,7 @@ class Gram(nn.Module):
         destination[prefix + "ridge"] = torch.tensor(self.ridge, dtype=torch.float64)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """Refuse a state with another ridge or with numbers that no Gram has; `form` loads the rest itself."""
+        """Refuse a state with another ridge or with values that are not finite; `form` loads the rest itself."""
         errors = args[4]
         ridge = state_dict.pop(prefix + "ridge", None)  # absent in states of early versions
         if ridge is not None and float(ridge) != self.ridge:

@@ -1,4 +1,4 @@
-"""Bonuses brought to a common scale: divided by a running standard deviation, the mean kept."""
+"""Bonus scaling: divide by a running standard deviation, without subtracting the mean."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ._checks import NotFinite
 
 
 class Scaler(nn.Module):
-    """`forward(b)` takes the samples in and returns them scaled; `scale(b)` divides by the current std and changes nothing."""
+    """`forward(b)` updates the moments with b and returns b scaled; `scale(b)` divides by the current std, no update."""
 
     def std(self) -> float:
-        """What a bonus is divided by now: 1 where no standard deviation is defined."""
+        """The current divisor: 1 while no standard deviation is defined."""
         raise NotImplementedError
 
     def scale(self, b: Tensor) -> Tensor:
@@ -43,12 +43,12 @@ class NoScaler(Scaler):
 class WelfordScaler(Scaler):
     r"""Algorithm 1 of the paper: b/√(ν²/N), with the sample itself counted first.
 
-    N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is taken in row order, each entry scaled by
-    the moments up to and including itself: exactly what single calls give.
+    N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is processed in row order, each entry scaled
+    by the moments up to and including itself, exactly as in single calls.
 
-    The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-8·|μ|, the bonus is returned as it is. Two samples
-    that nearly agree give a tiny std and so a spike; `warmup` returns the first so many samples as they are, too, while the
-    moments already take them in.
+    The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-8·|μ|, the bonus is returned unscaled. Two samples
+    that nearly agree give a tiny std and thus a spike; the first `warmup` samples therefore update the moments but are
+    returned unscaled.
     """
 
     _saved = ("mean", "nu_squared", "count")
@@ -63,7 +63,7 @@ class WelfordScaler(Scaler):
 
     def forward(self, b: Tensor) -> Tensor:
         values = b.tolist() if b.ndim == 1 else b.flatten().tolist()
-        if not math.isfinite(sum(values)):  # cheaper than asking the tensor, and rarely wrong
+        if not math.isfinite(sum(values)):  # cheaper than a check on the tensor; false alarms are rare
             _checked(b)
         mean, nu_squared, count = self.moments
         scaled = []
@@ -101,9 +101,9 @@ class WelfordScaler(Scaler):
 class BatchMomentScaler(Scaler):
     r"""The learner-side moments of the released code, for batches b [T, B]: b/√(m₂/n) over all batches so far.
 
-    Batches join by m₂ ← m₂ + Σ(b − m)² + (m − Σ/n)²·n·n_b/(n + n_b), n ← n + n_b. The released code counts n_b = T rows while
-    it sums T·B entries, so that its "mean" m is B times the mean, and std² → B(σ² + (B − 1)²μ²); the coefficients of the
-    released runs are tuned to that: `count_rows=True`. The default counts the entries, for the true standard deviation.
+    Batches are merged by m₂ ← m₂ + Σ(b − m)² + (m − Σ/n)²·n·n_b/(n + n_b), n ← n + n_b. The released code counts n_b = T rows
+    while it sums T·B entries, so its "mean" m is B times the mean, and std² → B(σ² + (B − 1)²μ²). The coefficients of the
+    released runs are tuned to that, hence `count_rows=True`. The default counts entries and gives the true std.
     """
 
     total: Tensor
@@ -115,7 +115,8 @@ class BatchMomentScaler(Scaler):
         self.count_rows = count_rows
         self.register_buffer("total", torch.zeros((), dtype=torch.float64))
         self.register_buffer("m2", torch.zeros((), dtype=torch.float64))
-        # The released code starts at 1e-8 to divide by; counted truly, that would give a constant bonus a variance.
+        # The released code starts the count at 1e-8 to avoid dividing by 0; with a true count, that would give a constant
+        # bonus a variance.
         self.register_buffer("count", torch.full((), 1e-8 if count_rows else 0.0, dtype=torch.float64))
 
     def forward(self, b: Tensor) -> Tensor:

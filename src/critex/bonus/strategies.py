@@ -1,6 +1,6 @@
-"""What a linear bandit makes of the quadratic form q = φᵀA⁻¹φ.
+"""Bandit strategies: from the quadratic form q = φᵀA⁻¹φ to the bonus β.
 
-A strategy is a pure function β = f(q, z) of q and standard normal noise z. Another one is one small function:
+A strategy is a pure function β = f(q, z) of q and standard normal noise z. To add one, register a small function:
 
     @strategy(random=True)
     def optimistic_thompson(q, z):

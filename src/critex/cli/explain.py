@@ -29,7 +29,7 @@ class Options(ranges.Options):
 
 
 def main(args: list[str]) -> None:
-    """Write the page and print what there is to say about it."""
+    """Write the page, and print its path with notes and warnings."""
     options = parse(Options, "critex explain", args)
     from critex.explain import explain
 

@@ -45,7 +45,7 @@ class Sizes:
 
     base: int  # IMPALA's network, its unused layer included
     unused: int  # that layer
-    embedding: int  # a state embedding of its own, its unused layer included
+    embedding: int  # a separate state embedding, its unused layer included
     forward: int  # forward dynamics
     inverse: int  # inverse dynamics on φ
     plus_128: int  # CAE+: U of 128 rows and its inverse dynamics
@@ -98,7 +98,7 @@ def methods(n: Sizes) -> dict[str, int]:
 
 
 def report() -> str:
-    """The table with eleven actions, the layers that are never used, and the numbers of every task."""
+    """The table for eleven actions, the layers that are never used, and the parameters of every task."""
     every = {actions: sizes(actions) for actions in TASKS.values()}
     n = every[ACTIONS]
     lines = [

@@ -85,7 +85,7 @@ class CellOptions(ranges.Options):
 
 
 def main(args: list[str]) -> None:
-    """Call what the first argument names."""
+    """Run the subcommand that the first argument names."""
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROG} run [NAME] [OPTIONS] | show DIR\n")
         print("  run   Run what is missing of a suite of problems and methods.")
@@ -124,7 +124,7 @@ def run(args: list[str]) -> None:
 
 
 def claim(out: Path, suite: str, budget: float) -> None:
-    """Make the directory that of this suite and budget; a `UserError` where it is another's."""
+    """Reserve the directory for this suite and budget; a `UserError` if it belongs to another."""
     wanted = {"suite": suite, "budget": budget}
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)

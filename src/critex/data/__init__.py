@@ -1,4 +1,4 @@
-"""What flows between environment, explorer and algorithm: transitions, and the buffers that hold them."""
+"""Transitions, which environment, explorer and algorithm exchange, and the buffers that store them."""
 
 from critex.data.replay import Replay
 from critex.data.returns import gae, n_step_return

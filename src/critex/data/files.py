@@ -1,4 +1,4 @@
-"""Files that are whole or absent, carry a checksum, and are never written through a symbolic link."""
+"""Files written atomically, with a checksum, and never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def sync_directory(directory: Path) -> None:
 
 # States with a checksum -----------------------------------------------------------------------------------------
 #
-# A state file is one line of text, `critex-<kind> <format> <sha256> <bytes>`, and then what `torch.save` makes of
-# nested dictionaries, lists, numbers, strings and tensors. The checksum covers the rest of the line, too.
+# A state file is one line of text, `critex-<kind> <format> <sha256> <bytes>`, followed by the output of `torch.save`
+# for nested dictionaries, lists, numbers, strings and tensors. The checksum also covers the rest of the line.
 
 
 def save_state(path: Path, kind: str, state: Mapping[str, Any]) -> str:
-    """Write a state file, whole or not at all; returns its checksum."""
+    """Write a state file atomically; return its checksum."""
     buffer = io.BytesIO()
     torch.save(plain_state(state), buffer)
     payload = buffer.getbuffer()
@@ -127,9 +127,9 @@ def save_state(path: Path, kind: str, state: Mapping[str, Any]) -> str:
 
 
 def load_state(path: Path, kind: str) -> tuple[dict[str, Any], str]:
-    """(state, checksum) of a state file. `Damaged` where it is not what was written.
+    """Read a state file: (state, checksum). Raises `Damaged` if the file has changed since it was written.
 
-    Nothing in the file is executed: it is read with `weights_only=True`, after its checksum was verified.
+    Nothing in the file is executed: once the checksum is verified, it is read with `weights_only=True`.
     """
     try:
         header, _, payload = read_file(path).partition(b"\n")
@@ -150,7 +150,7 @@ def load_state(path: Path, kind: str) -> tuple[dict[str, Any], str]:
 
 
 def unpickled(path: Path, payload: bytes) -> dict[str, Any]:
-    """The dictionary that `torch.save` wrote, `Damaged` where there is none; only tensors and plain values load."""
+    """The dictionary that `torch.save` wrote, loading only tensors and plain values; `Damaged` if there is none."""
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # a crafted payload can fail in any way
@@ -169,7 +169,7 @@ def _digest(kind: str, version: int, payload: bytes | memoryview) -> str:
 
 
 def plain_state(value: Any, where: str = "state") -> Any:
-    """The state, if all of it loads without executing code; a `TypeError` names what does not."""
+    """The state, if all of it can be loaded without executing code; otherwise a `TypeError` names the culprit."""
     if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype):
         if type(value).__module__ not in ("builtins", "torch"):  # numpy.float64 is a float that does not load
             raise TypeError(

@@ -1,7 +1,7 @@
-"""Running normalisers of observations and rewards, outside the environment, so that a checkpoint holds them.
+"""Running normalisers of observations and rewards, kept outside the environment so that checkpoints include them.
 
-They give the numbers of gymnasium's NormalizeObservation and NormalizeReward, for N environments at once that
-share one set of statistics, and clip to ±10 as is usual around them.
+They compute what gymnasium's NormalizeObservation and NormalizeReward compute, but for N environments at once that
+share one set of statistics, and clip to ±10, as is customary.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = NDArray[np.float64]
 
 
 class Moments:
-    """Running mean and population variance of vectors [d], in float64; numpy, for small updates take microseconds.
+    """Running mean and population variance of vectors [d], in float64; in numpy, where small updates take microseconds.
 
-    Starts as mean 0 and variance 1 with the weight of 10⁻⁴ samples, so that the first division is defined.
+    Starts with mean 0 and variance 1 at the weight of 10⁻⁴ samples, so that the first division is defined.
     """
 
     def __init__(self, *shape: int) -> None:
@@ -31,7 +31,7 @@ class Moments:
         self.count = 1e-4
 
     def update(self, x: Array) -> None:
-        """Take in a batch [N, d]; the order of batches does not matter."""
+        """Add a batch [N, d]; the order of batches does not matter."""
         n, before = len(x), self.count
         if n == 0:
             return
@@ -44,7 +44,7 @@ class Moments:
         self.var = squares / total
 
     def update_sequence(self, x: Array) -> Array:
-        """Take in T batches [T, N] of numbers, one after the other; the variance after each of them, [T]."""
+        """Add T batches of scalars [T, N], one after the other; return the variance after each, [T]."""
         shifted = x - self.mean  # around the old mean, or the squares below would cancel
         count = self.count + x.shape[1] * np.arange(1, len(x) + 1)
         mean = shifted.sum(1).cumsum() / count
@@ -58,7 +58,7 @@ class Moments:
         return {"mean": mean, "var": var, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         if state["mean"].shape != self.mean.shape:
             raise ValueError(f"saved moments have shape {tuple(state['mean'].shape)}, not {self.mean.shape}")
         self.mean, self.var = np.array(state["mean"].numpy()), np.array(state["var"].numpy())
@@ -72,11 +72,11 @@ class ObservationNormalizer:
         self.moments = Moments(dim)
 
     def update(self, x: Tensor) -> None:
-        """Take in observations [N, d]."""
+        """Add observations [N, d] to the statistics."""
         self.moments.update(x.numpy(force=True).astype(np.float64))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalised float32 observations [..., d], with the statistics as they are."""
+        """Normalise observations [..., d] to float32 with the current statistics, which do not change."""
         y = x.numpy(force=True) - self.moments.mean
         y /= np.sqrt(self.moments.var + EPSILON)
         np.minimum(y, CLIP, out=y)
@@ -88,7 +88,7 @@ class ObservationNormalizer:
         return self.moments.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.moments.load_state_dict(state)
 
 
@@ -97,7 +97,7 @@ class RewardNormalizer:
 
         R ← γ·(1 − terminated)·R + r
 
-    of each environment. The mean is not removed, so that the sign of a reward stays. R runs on over truncations.
+    of each environment. The mean is not subtracted, so rewards keep their sign. R is not reset at truncations.
     """
 
     def __init__(self, gamma: float, num_envs: int) -> None:
@@ -106,7 +106,7 @@ class RewardNormalizer:
         self.discounted: Array = np.zeros(num_envs)  # R
 
     def __call__(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Normalise the rewards of a rollout [T, N] in time order; the statistics go on with it."""
+        """Normalise the rewards of a rollout [T, N] in time order, updating the statistics at each step."""
         r = reward.numpy(force=True).astype(np.float64)
         decay = self.gamma * ~terminated.numpy(force=True)
         returns, last = np.empty_like(r), self.discounted
@@ -121,6 +121,6 @@ class RewardNormalizer:
         return {"moments": self.moments.state_dict(), "discounted": torch.from_numpy(self.discounted.copy())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.moments.load_state_dict(state["moments"])
         self.discounted = state["discounted"].numpy().copy()

@@ -78,10 +78,11 @@ class Replay:
         return self._gather(torch.randint(len(self), (batch_size,), generator=self.generator))
 
     def sample_windows(self, batch_size: int, length: int, num_envs: int) -> Batch:
-        """`length` consecutive transitions of one env each, [length, B, …], the first drawn as by `sample`; [B, …] for 1.
+        """B windows of `length` consecutive transitions of one env, [length, B, …], or [B, …] if `length` is 1.
 
-        The rows must have been added `num_envs` at a time. The newest transition of each env counts as truncated; what
-        stands after an end belongs to another episode.
+        The first transition of a window is drawn as by `sample`. The rows must have been added `num_envs` at a time.
+        The newest transition of each env counts as truncated. A window may continue past the end of an episode:
+        the transitions after the end belong to another one.
         """
         if length == 1:
             return self.sample(batch_size)
@@ -108,7 +109,9 @@ class Replay:
         try:
             tree["info"] = {key: transition.info[key] for key in self.keep_info}
         except KeyError as key:
-            raise UserError(f"the replay should keep info[{key}], which this environment lacks") from None
+            raise UserError(
+                f"the replay should keep info[{key}], which this environment does not provide"
+            ) from None
         return tree
 
     def _allocate(self, like: dict[str, Any]) -> None:
@@ -147,7 +150,7 @@ class Replay:
         return range(self._oldest // self.chunk, self.total // self.chunk)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the finished chunks."""
+        """Everything except the finished chunks."""
         state: dict[str, Any] = {"capacity": self.capacity, "chunk": self.chunk, "total": self.total}
         state["generator"] = self.generator.get_state()
         state["chunks"] = dict(self._saved)

@@ -9,12 +9,12 @@ from critex.data.transition import Batch, Transition
 
 
 class Rollout:
-    """Collects T vector steps with whatever the policy wants remembered (log_prob, value), then stacks them.
+    """Collects T vector steps, with extras of the policy such as log_prob and value, then stacks them.
 
         rollout.add(transition, log_prob=log_prob, value=value)
         batch, extras = rollout.stack()       # every leaf [T, N, …]; the rollout is empty again
 
-    It keeps the steps as they came and stacks once: a list append and one `torch.stack` a field cost a tenth
+    Steps are kept in a list and stacked once: appending, and one `torch.stack` per field, takes a tenth of the time
     of T small copies into a preallocated buffer.
     """
 

@@ -1,4 +1,4 @@
-"""One vector step of experience, the record that every part of the library passes on."""
+"""One vector step of experience, the record that all parts of the library exchange."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from critex.data.tree import Tree, tree_leaves, tree_map
 class Transition:
     """(s, a, r, s') of N environments; every tensor is [N, …], or [B, …] and [T, N, …] once batched.
 
-    `next_obs` is the true observation that followed, also where an episode ended and the environment was
-    reset after it. `reward` is extrinsic; the bonus stands beside it and is mixed in by the algorithm,
-    r̃ = r + αβ, so that neither is ever lost.
+    `next_obs` is the true next observation, even where the episode ended and the environment was then reset.
+    `reward` is extrinsic; the bonus is kept separately and added by the algorithm, r̃ = r + αβ, so that neither
+    is ever lost.
     """
 
     obs: Tree
     action: Tensor
     reward: Tensor  # float32
     next_obs: Tree
-    terminated: Tensor  # bool: the task ended, nothing follows s'
-    truncated: Tensor  # bool: the clock ran out, s' still has a value
+    terminated: Tensor  # bool: s' is terminal, its value is 0
+    truncated: Tensor  # bool: a time limit ended the episode, s' still has a value
     episode_start: Tensor  # bool: s is the first observation of its episode
     bonus: Tensor = None  # type: ignore[assignment]  # float32, zero until an explorer sets it
     info: dict[str, Tensor] = field(default_factory=dict)  # `position` [N, k] of s', and `start_position`
@@ -40,11 +40,11 @@ class Transition:
 
     @property
     def ended(self) -> Tensor:
-        """terminated ∨ truncated: what follows belongs to another episode."""
+        """terminated ∨ truncated: the next step belongs to another episode."""
         return self.terminated | self.truncated
 
     def asdict(self) -> dict[str, Any]:
-        """The fields as one tree, not copied: `Transition(**t.asdict())` is `t` again."""
+        """The fields as one tree, not copied: `Transition(**t.asdict())` equals `t`."""
         return {
             "obs": self.obs,
             "action": self.action,
@@ -67,7 +67,7 @@ class Transition:
         return tree_leaves(self.asdict())
 
     def to(self, device: torch.device | str) -> Transition:
-        """The same on another device; itself where it is there already."""
+        """This transition on another device; itself if it is there already."""
         if self.reward.device == torch.device(device):
             return self
         return self.map(lambda x: x.to(device, non_blocking=True))

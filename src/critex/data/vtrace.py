@@ -1,4 +1,4 @@
-"""V-trace (Espeholt et al., 2018): values and advantages of an unroll that an older policy collected."""
+"""V-trace (Espeholt et al., 2018): off-policy corrected values and advantages of an unroll."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def vtrace(
         adv_t = ρ̄_t (r_t + γ_t v_{t+1} − V_t)
 
     with ρ_t = π(a_t|s_t)/μ(a_t|s_t) = exp(`log_ratio`), ρ̄ = min(ρ, `rho_clip`), c = min(ρ, `c_clip`). `discount` γ_t is 0
-    where an episode ended, `last_value` [N] is V of the observation after the last step and serves as v_T.
+    where an episode ended; `last_value` [N] is V of the observation after the last step and serves as v_T.
     """
     ratio = log_ratio.exp()
     rho, c = ratio.clamp(max=rho_clip), ratio.clamp(max=c_clip)

@@ -1,4 +1,4 @@
-"""How much of a scene an agent has seen: a map of where it can go, and a fog of war that its view lifts.
+"""Coverage, the share of a scene that an agent has seen: a map of where it can go, under a fog of war that its view lifts.
 
 The measure of the paper's Habitat experiment: coverage = revealed free cells / all free cells at the end of an
 episode. A cell is revealed once a ray from the agent's cell, within a field of view of 90° around its heading and
@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 class Fog:
-    """The fog of war over one map. `free` [H, W] says which cells can be seen into; others stop every ray.
+    """The fog of war over one map. `free` [H, W] marks the cells that rays pass through; all others block them.
 
     Rays leave the agent's cell at angles 1/L apart, where L is their length in cells, so that neighbouring rays are
     one cell apart at their ends; they are followed in steps of half a cell. Angles are measured from the direction of
@@ -101,7 +101,7 @@ class FloorPlan:
         return self.origin[0] + column * CELL + CELL // 2, self.origin[1] + row * CELL + CELL // 2
 
     def fog(self) -> Fog:
-        """Fog over what can be reached."""
+        """Fog over the reachable cells."""
         return Fog(self.reachable, RANGE * UNITS_PER_METRE / CELL)
 
 
@@ -110,8 +110,8 @@ def floor_plan(level: Level) -> FloorPlan:
 
     The player is a box of 32 × 32 units, 56 tall. Standing at the centre of a cell, it rests on the highest floor and
     is bounded by the lowest ceiling of all sectors that it touches; it cannot stand where it touches an impassable
-    line, or where less than 56 units are left. It walks to a neighbouring cell if the floor rises by at most 24 units
-    and 56 are left above the higher of the two floors.
+    line, or where the clearance is below 56 units. It walks to a neighbouring cell if the floor rises by at most 24 units
+    and the clearance above the higher of the two floors is at least 56.
     """
     ends = level.lines.reshape(-1, 2)
     origin = ends.min(0) // CELL * CELL
@@ -149,7 +149,7 @@ def floor_plan(level: Level) -> FloorPlan:
 
 
 def _sectors(level: Level, origin: Cells, height: int, width: int) -> Cells:
-    """The sector at the centre of each cell, [H, W], −1 outside. Exact: each row is cut where lines cross it."""
+    """The sector at the centre of each cell, [H, W], −1 outside. Exact: each row is split where lines cross it."""
     (x0, y0, x1, y1), (right, left) = level.lines.T, level.sides.T
     upward = y1 > y0
     low, high = np.minimum(y0, y1), np.maximum(y0, y1)
@@ -170,7 +170,7 @@ def _sectors(level: Level, origin: Cells, height: int, width: int) -> Cells:
 
 
 def _touch_lines(level: Level, origin: Cells, floor: Cells, ceiling: Cells, blocked: Mask) -> None:
-    """Let each line act on every cell at whose centre a player's box would touch it."""
+    """Apply each line to every cell at whose centre a player's box would touch it."""
     length = np.hypot(level.lines[:, 2] - level.lines[:, 0], level.lines[:, 3] - level.lines[:, 1])
     count = np.ceil(length).astype(np.int64) + 1  # points at most one unit apart, ends included
     line = np.repeat(np.arange(len(count)), count)

@@ -1,4 +1,4 @@
-"""DeepSea: exploration at its barest. One of 2^N action sequences pays, and every step towards it costs."""
+"""DeepSea, a minimal test of exploration: one of 2^N action sequences pays, and every step towards it costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeepSea(gym.Env[NDArray[np.float32], np.int64]):
         self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
         self.action_space = spaces.Discrete(2)
         self.right = np.ones((size, size), np.int64)  # the action that means right, by cell
-        if randomize_actions:  # the draw that bsuite makes, so that a seed names the same task in both
+        if randomize_actions:  # drawn as in bsuite, so that a seed gives the same task in both
             self.right = np.random.RandomState(mapping_seed).binomial(1, 0.5, (size, size))
         self.row = self.column = 0
 

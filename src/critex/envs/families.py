@@ -1,4 +1,4 @@
-"""From an id to a gymnasium environment: built-ins, families behind extras, errors that say what to do."""
+"""Make a gymnasium environment from its id: built-ins, families of other packages, errors that say what to do."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ BUILTIN = {
 class Family:
     """Environments of another package."""
 
-    pattern: str  # what its ids look like
-    imports: str  # importing this registers them, or shows that they can be made
-    install: str  # what to give to pip
+    pattern: str  # regular expression of its ids
+    imports: str  # importing this module registers them, or shows that they can be made
+    install: str  # argument of pip install
     wrapper: str = ""  # "module:Wrapper" for every environment of the family
     defaults: str = ""  # "module:DICT", options of its environments unless the caller gives others
 
@@ -76,10 +76,10 @@ def register() -> None:
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """One environment by id, which may carry options of its own: `Ant-v4?use_contact_forces=true`.
+    """One environment by id, which may include options: `Ant-v4?use_contact_forces=true`.
 
-    `module:Id-v0` imports the module first, also from the current directory. Where the id comes from a file, call
-    `refuse_import` before. An unknown id, a missing package or a wrong option is a `UserError`.
+    `module:Id-v0` imports the module first, also from the current directory. If the id comes from a file, call
+    `refuse_import` first. An unknown id, a missing package or a wrong option is a `UserError`.
     """
     env_id, _, query = env_id.partition("?")
     options = _options(query)
@@ -102,7 +102,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
-            # the paper's ids are -v4; whoever asks for one knows that there is a -v5
+            # the paper uses -v4; whoever asks for it knows that there is a -v5
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **kwargs)
     except UserError:
@@ -121,7 +121,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
 
 
 def module_of(env_id: str) -> str:
-    """The module in `module:Id-v0`, which is imported to register the environment; empty where there is none."""
+    """The module in `module:Id-v0`, which is imported to register the environment; empty if there is none."""
     return env_id.partition("?")[0].rpartition(":")[0]
 
 
@@ -149,7 +149,7 @@ def _import(module: str, env_id: str) -> None:
 
 
 def family_of(env_id: str) -> str | None:
-    """The family that an id belongs to; its options do not matter."""
+    """The family of an id, whatever its options."""
     plain = env_id.partition("?")[0]
     return next((name for name, f in FAMILIES.items() if re.fullmatch(f.pattern, plain)), None)
 

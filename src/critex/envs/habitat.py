@@ -1,10 +1,10 @@
-"""Habitat: reward-free exploration of HM3D scenes, the paper's third setting, where habitat-lab is installed.
+"""Habitat: reward-free exploration of HM3D scenes, the paper's third setting; needs habitat-lab.
 
     critex train ppo_recurrent --env HabitatExplore-train-v0 --network resnet50 --core-layers 2 --core-width 512
 
-A thin adapter over habitat-lab 0.3 or newer: everything that can be computed from arrays alone (`overrides`,
-`observation`, `heading_of`, `cell_of`) is a function of its own and tested as such. The part that talks to the
-simulator has never been run by critex's own tests, which have no habitat-sim; `check` runs it on a real one.
+A thin adapter for habitat-lab 0.3 or newer: everything that can be computed from arrays alone (`overrides`,
+`observation`, `heading_of`, `cell_of`) is a separate function with its own tests. The part that talks to the
+simulator is not covered by critex's tests, which run without habitat-sim; `check` tests it on a real simulator.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def observation(raw: dict[str, Any], size: int = SIZE) -> dict[str, NDArray[Any]
 
 
 def heading_of(rotation: NDArray[np.float64]) -> float:
-    """The angle of view on the map, of a quaternion (w, x, y, z): from rising columns (x) to rising rows (z).
+    """The heading on the map of a quaternion (w, x, y, z), measured from rising columns (x) to rising rows (z).
 
     The agent looks along −z, turned by the quaternion.
     """
@@ -157,7 +157,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The episode that the seed draws."""
+        """Start the episode that the seed selects."""
         super().reset(seed=seed)
         episodes = self._env.episodes
         self._env.seed(int(self.np_random.integers(2**31)))
@@ -189,7 +189,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         return self._rgb
 
     def close(self) -> None:
-        """End the simulator."""
+        """Close the simulator."""
         self._env.close()
 
     def _look(self, raw: dict[str, Any]) -> dict[str, NDArray[Any]]:
@@ -212,7 +212,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
 
 
 def check() -> list[str]:
-    """What `critex doctor habitat` finds on a real simulator: one line per finding, none where all is well."""
+    """The findings of `critex doctor habitat` on a real simulator, one line each; empty if all is well."""
     try:
         env = HabitatExplore("val")
     except UserError as error:

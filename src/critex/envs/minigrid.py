@@ -1,4 +1,4 @@
-"""MiniGrid: the egocentric view as a one-hot image, and where the agent stands in info["position"]."""
+"""MiniGrid: the egocentric view as a one-hot image, and the agent's position in info["position"]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from critex.errors import unknown
 
 OBJECTS, COLOURS, STATES = 11, 6, 4
-"""What a cell of the view tells: what is there, its colour, and how a door stands or an agent looks."""
+"""The three entries of a cell: object, colour, and state (of a door, or the direction of an agent)."""
 
 MISSIONS = ("dropped", "words")
 
@@ -27,7 +27,7 @@ WORDS = (
 class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
     """Observations [7, 7, 21] of zeros and ones; adds info["position"] = (row, column).
 
-    `mission="words"` makes them a dict: `image`, and `mission`, which words of the vocabulary the mission holds.
+    `mission="words"` makes them a dict: `image`, and `mission`, a bag of words of the mission.
     """
 
     def __init__(self, env: gym.Env[Any, Any], mission: str = "dropped") -> None:
@@ -35,7 +35,7 @@ class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
         if mission not in MISSIONS:
             raise unknown("mission", mission, MISSIONS)
         self._words = mission == "words"
-        # The view of a cell as one number, and the row of zeros and ones that stands for it.
+        # Each possible cell as one number, and its one-hot encoding.
         self._code = np.array([COLOURS * STATES, STATES, 1])
         kinds = np.indices((OBJECTS, COLOURS, STATES)).reshape(3, -1)
         rows = [np.eye(n, dtype=np.uint8)[k] for n, k in zip((OBJECTS, COLOURS, STATES), kinds, strict=True)]
@@ -69,7 +69,7 @@ class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def bag_of_words(mission: str) -> NDArray[np.uint8]:
-    """Which words of the vocabulary a mission holds, [words + 1]; the last number stands for all others."""
+    """Which words of the vocabulary occur in a mission, [words + 1]; the last entry stands for all other words."""
     bag = np.zeros(len(WORDS) + 1, np.uint8)
     for word in mission.lower().replace(",", " ").split():
         bag[WORDS.index(word) if word in WORDS else -1] = 1

@@ -1,8 +1,8 @@
-"""MiniHack and NetHack: seeds that decide the level, true final observations, and info["position"].
+"""MiniHack and NetHack: seeds that determine the level, true final observations, and info["position"].
 
-Left to itself MiniHack draws some of its levels outside the seeded generators of NetHack: MultiRoom takes its map from a
-MiniGrid environment that is never seeded, Boxoban picks its levels with Python's global generator, and the phase of the
-moon comes from the clock. Here one seed decides all of them.
+MiniHack draws some of its levels outside NetHack's seeded generators: MultiRoom takes its map from a MiniGrid environment
+that is never seeded, Boxoban picks its levels with Python's global generator, and the phase of the moon comes from the
+clock. Here one seed determines all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DEFAULTS: dict[str, Any] = {"observation_keys": OBSERVATIONS, "fix_moon_phase": 
 class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
     """A MiniHack or NetHack environment whose episodes are a function of their seed.
 
-    `reset(seed=s)` gives the same level and the same course of the game in every process; without a seed the episodes
-    continue the sequence that the last seed began. A timeout counts as truncated, where NLE calls it terminated.
-    The final observation is what the agent saw at the end: NLE shows a blank screen, because it has left the game by then.
+    `reset(seed=s)` gives the same level and the same random events in every process; without a seed the episodes
+    continue the sequence that the last seed started. A timeout counts as truncated, whereas NLE calls it terminated.
+    The final observation is the agent's last screen; NLE itself returns a blank one, since it has quit the game by then.
     info["position"] is (row, column).
     """
 
@@ -51,7 +51,9 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
             self._draws = np.random.default_rng(seed)
         core, display, layout, choice = map(int, self._draws.integers(2**62, size=4))
         self.game.nethack.set_initial_seeds(core, display, False)
-        self.game._frozen_steps = 0  # the penalty for a clock that stands still does not outlive the episode
+        self.game._frozen_steps = (
+            0  # the penalty for steps without game time must not carry over to the next episode
+        )
         if hasattr(self.game, "minigrid_env"):
             self.game.minigrid_env.unwrapped.np_random = np.random.default_rng(layout)
         before = random.getstate()
@@ -91,8 +93,8 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
     def _compile_level(self, description: str) -> None:
         """Make `description` the level of the next reset.
 
-        MiniHack does this with a shell script of six processes, at every reset of MultiRoom, and goes on with the old
-        level if one of them fails. Two processes do, and a failure is an error.
+        MiniHack does this with a shell script of six processes, at every reset of MultiRoom, and keeps the old level if
+        one of them fails. Here it takes two processes, and a failure is an error.
         """
         from minihack.base import HACKDIR, LIB_DIR, PATH_DAT_DIR
 

@@ -1,4 +1,4 @@
-"""Policies without learning, to compare with: random steps, and following the wall to the right."""
+"""Reference policies without learning: random steps, and following the wall on the right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from critex.data.tree import Tree
 
 FORWARD, LEFT, RIGHT = range(3)
-NEAR, BESIDE = 6, 12  # of 255: the depth at which a wall is in the way, and at which it is beside
+NEAR, BESIDE = 6, 12  # depth, of 255, below which a wall blocks the way, and below which it is alongside
 
 
 def random_steps(obs: Tree) -> Tensor:

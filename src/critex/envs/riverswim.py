@@ -1,4 +1,4 @@
-"""RiverSwim: a chain with the current against you, a crumb at one end and the reward at the other."""
+"""RiverSwim: a chain with a current to the left, a small reward at the left end and a large one at the right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of an episode: its way over the map with the share revealed, and a clip with the bonus as a curve."""
+"""Pictures of an episode: its path on the map with the coverage, and a clip with the bonus as a curve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_trajectory(
     path: Sequence[tuple[float, float]],
     title: str,
 ) -> None:
-    """Draw on matplotlib axes: free cells [H, W], those revealed, and the way (row, column) of every step."""
+    """Draw on matplotlib axes: free cells [H, W], revealed cells, and the path, (row, column) of every step."""
     image = np.empty((*free.shape, 3))
     image[:] = BLOCKED
     image[free] = HIDDEN

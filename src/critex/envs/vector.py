@@ -1,4 +1,4 @@
-"""N environments as one: true final observations, extrinsic returns, states that can be saved exactly."""
+"""Vectorised environments: true final observations, extrinsic returns, states that can be saved exactly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from critex.envs.workers import Group, Local, Outcome, SharedArrays, Worker, clo
 from critex.errors import UserError
 
 HISTORY = 100_000
-"""The longest episode whose actions are kept, for exact resume."""
+"""Length of the longest episode whose actions are kept, for exact resume."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Episode:
     length: int
     return_: float
     ago: int = 0
-    """Steps that the envs have taken, all together, since the step that ended it."""
+    """Steps that all envs together have taken since the step that ended it."""
     measures: dict[str, float] = field(default_factory=dict)
-    """What else the env measured, such as `coverage`: `info["measures"]` of the step that ended the episode."""
+    """Other measures of the env, such as `coverage`: `info["measures"]` of the step that ended the episode."""
 
 
 class Envs:
@@ -45,17 +45,17 @@ class Envs:
         envs = Envs("Hopper-v4", num_envs=4, seed=1)
         transition, obs = envs.step(policy(envs.obs))
 
-    `obs` (also `envs.obs`) is ready to act on: an environment that finished has been reset, while
-    `transition.next_obs` holds what it showed at the end. Float64 observations become float32, images stay
+    `obs` (also `envs.obs`) is what to act on: an environment whose episode ended has been reset, while
+    `transition.next_obs` holds its true final observation. Float64 observations become float32, images stay
     uint8, Discrete ones are int64 [N], Dict spaces give dicts without their text. Actions are tensors [N, …].
     Of info only `position` (integers [k], otherwise ignored) is batched, with the `start_position` of the running
-    episode where the env gives it at reset.
+    episode if the env reports it at reset.
 
-    Each episode has a seed of its own, a hash of (seed, env, episode). A saved state is therefore the episode's
+    Each episode has its own seed, a hash of (seed, env, episode). A saved state is therefore the episode's
     number and the actions taken in it: `load_state_dict` resets and replays them, bit for bit, at the cost of
-    stepping through the running episodes once more. It holds for every number of workers, so a state saved with
-    one number continues with another. After 100,000 steps of one episode its actions are forgotten; from then
-    until it ends a restored state begins the env's next episode instead, with a warning.
+    stepping through the running episodes once more. It does not depend on the number of workers, so a state saved
+    with one number can be restored with another. After 100,000 steps of one episode its actions are dropped; from
+    then until it ends, a restored state starts the env's next episode instead, with a warning.
 
     The results are those of gymnasium's SyncVectorEnv with AutoresetMode.DISABLED and a `reset_mask`.
     """
@@ -72,11 +72,11 @@ class Envs:
         self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
         first = make(
             env_id, **env_kwargs
-        )  # also with workers: a wrong id or keyword is an error of this process
+        )  # also with workers, so that a wrong id or keyword raises in this process
         self.observation_space = _plain(first.observation_space, env_id)
         self.action_space = first.action_space
         self._to_env = _action_converter(self.action_space, env_id)
-        self._arrays: Any  # where the groups write their observations, [N, …]
+        self._arrays: Any  # the groups write their observations here, [N, …]
         self._groups: list[Group]
         if workers == 1:
             self._arrays = create_empty_array(self.observation_space, num_envs)
@@ -97,15 +97,15 @@ class Envs:
         self._return: NDArray[np.float64]  # earned in it so far
         self._finished: list[Episode]  # since the last `pop_episodes`
         self._clock: int  # steps since then
-        self._starts: list[Any] = [None] * num_envs  # where it began, if the env tells
+        self._starts: list[Any] = [None] * num_envs  # its start position, if the env reports one
         self._start_position: Tensor | None  # the same as one tensor [N, k]
-        self._coordinates: int | None = None  # k of `position`, 0: there is none; decided by the first step
+        self._coordinates: int | None = None  # k of `position`, 0 if there is none; set by the first step
         self.load_state_dict(
             {"episode": [0] * num_envs, "actions": [torch.empty(0)] * num_envs, "finished": [], "clock": 0}
         )
 
     def step(self, action: Tensor) -> tuple[Transition, Tree]:
-        """Take one action [N, …] in every env; the transition, and the observations to act on next."""
+        """Take one action [N, …] in every env; return the transition, and the observations to act on next."""
         n = self.num_envs
         if len(action) != n:
             raise ValueError(f"{len(action)} actions for {n} envs")
@@ -145,7 +145,7 @@ class Envs:
         return transition, self.obs
 
     def _positions(self, positions: list[NDArray[np.int64] | None]) -> dict[str, Tensor]:
-        """The `info` of a transition: `position` [N, k], and `start_position`, where the env reports them."""
+        """The `info` of a transition: `position` [N, k] and `start_position`, if the env reports them."""
         if self._coordinates is None:
             lengths = {0 if position is None else len(position) for position in positions}
             self._coordinates = lengths.pop() if len(lengths) == 1 else 0
@@ -196,7 +196,7 @@ class Envs:
 
     @property
     def starting(self) -> Tensor:
-        """Which envs stand at the first observation of an episode, [N] bool."""
+        """Which envs are at the first observation of an episode, [N] bool."""
         return self._start
 
     def render(self) -> list[Any]:
@@ -206,11 +206,11 @@ class Envs:
         return [frame for group in self._groups for frame in group.receive()]
 
     def close(self) -> None:
-        """Release what the environments hold and end the worker processes; also when `self` is collected."""
+        """Close the environments and end the worker processes; also called when `self` is garbage-collected."""
         self._close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every env stands: its episode's number and the actions taken in it."""
+        """For every env, the number of its episode and the actions taken in it."""
         return {
             "episode": list(self._episode),
             "actions": [h if h is None else torch.from_numpy(np.array(h)) for h in self._actions],
@@ -222,7 +222,7 @@ class Envs:
         """Reset every env with its episode's seed and replay its actions."""
         if len(state["episode"]) != self.num_envs:
             raise UserError(f"the saved state has {len(state['episode'])} envs, this run {self.num_envs}")
-        # An episode whose actions were not kept cannot be replayed: its env goes on with the next one.
+        # An episode whose actions were dropped cannot be replayed: its env continues with the next one.
         lost = [actions is None for actions in state["actions"]]
         if any(lost):
             warnings.warn(

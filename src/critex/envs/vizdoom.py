@@ -32,20 +32,18 @@ SENSORS = ("image", "habitat")
 FORWARD, LEFT, RIGHT = range(3)
 TURN = 10.0  # degrees
 TICS = 4  # of the game, 35 a second, in one step
-SETTLE = (
-    20  # tics before the first observation: a player who was moved stands still for a while, whatever it does
-)
+SETTLE = 20  # tics before the first observation: a player who was warped cannot move for a while
 
 
 class VizdoomExplore(gym.Env[Any, np.int64]):
-    """A level drawn from a split, a start drawn from where one can walk, 500 steps, and no reward at all.
+    """A level drawn from a split, a random start position in it, 500 steps, and no reward.
 
     Actions: forward (about 1 m at full speed: the player has momentum), left and right (10°). Observations with
     `sensors="image"`: [H, W, 4] uint8, RGB and depth. With `sensors="habitat"` a dict as in the paper's Habitat runs:
     `rgb` [H, W, 3] uint8, `depth` [H, W, 1] in [0, 1], `gps` [2] (metres ahead and to the left of the start) and
     `compass` [1] (radians since the start, counter-clockwise).
 
-    `resolution` is "WIDTHxHEIGHT"; the game draws a multiple of it, which is averaged down. `levels` replaces the
+    `resolution` is "WIDTHxHEIGHT"; the game renders a multiple of it, which is averaged down. `levels` replaces the
     split by names joined with commas. info["position"]: (index of the level, row, column) of the floor plan's cell. At the
     end of an episode info["measures"]["coverage"] is the share of the reachable floor that was seen (`coverage.Fog`).
     """
@@ -126,11 +124,11 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
 
     @property
     def revealed(self) -> NDArray[np.bool_]:
-        """What has been seen of the floor plan in this episode, [H, W]."""
+        """The cells of the floor plan seen in this episode, [H, W]."""
         return self._fog.mask
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        """What the camera sees, at the size at which the game draws it."""
+        """What the camera sees, at the size at which the game renders it."""
         return self._rgb
 
     def close(self) -> None:
@@ -213,7 +211,7 @@ def shrink(image: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 
 
 def screen(resolution: str) -> tuple[Any, int]:
-    """The smallest size at which the game can draw that is a whole multiple of "WIDTHxHEIGHT", and the factor."""
+    """The smallest size that the game can render and that is a whole multiple of "WIDTHxHEIGHT", and the factor."""
     fits = []
     for name, member in vzd.ScreenResolution.__members__.items():
         width, height = map(int, name[4:].split("X"))

@@ -73,11 +73,11 @@ def read_maps(path: Path) -> dict[str, Lumps]:
 
 
 def static(lumps: Lumps) -> Lumps:
-    """The map as a still world: doors stand open, nothing moves, hurts, teleports or ends the level.
+    """The map as a static level: doors are open, nothing moves, hurts, teleports or ends the level.
 
     A door is a closed sector (less than a player's height from floor to ceiling) that some line would open: by its tag,
     or by being behind the line. Its ceiling is raised to 4 units below the lowest ceiling around it. Lifts and other
-    moving floors stay where they are. Of the things only the player's start is left.
+    moving floors stay where they are. The only thing kept is the player's start.
     """
     lines, sectors = (
         np.frombuffer(lumps["LINEDEFS"], LINE).copy(),

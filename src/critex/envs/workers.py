@@ -1,4 +1,4 @@
-"""Where the environments of a vector live: in this process, or split over worker processes with shared memory."""
+"""Groups of environments: in this process, or split over worker processes with shared memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Outcome = tuple[float, bool, bool, NDArray[np.int64] | None, dict[str, float]]
 
 
 class Group(Protocol):
-    """Environments `first` … `first` + `count` − 1 of a vector. Every call is sent, then its answer received."""
+    """Environments `first` … `first` + `count` − 1 of a vector. Each call is `send`, then `receive`."""
 
     first: int
     count: int
@@ -42,7 +42,7 @@ class Group(Protocol):
         """The answer to the call that was sent."""
 
     def close(self) -> None:
-        """Release what the environments hold."""
+        """Close the environments."""
 
 
 class Local:
@@ -91,7 +91,7 @@ class Local:
 
 
 class Worker:
-    """The same in a process of its own. Observations travel through shared memory, the rest through a pipe."""
+    """Environments in a separate process. Observations go through shared memory, the rest through a pipe."""
 
     def __init__(
         self, env_id: str, kwargs: dict[str, Any], first: int, count: int, memory: SharedArrays
@@ -149,7 +149,7 @@ def _serve(
     memory: SharedArrays,
     parent: int,
 ) -> None:
-    """A worker's life: answer commands until told to close, or until the parent is gone."""
+    """A worker's loop: answer commands until told to close, or until the parent is gone."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole group; the parent decides what it means
@@ -176,7 +176,7 @@ def _serve(
 
 
 def _portable(error: Exception) -> Exception:
-    """The error as it can travel; one that cannot be pickled becomes a RuntimeError with its traceback."""
+    """The error in a form that can be pickled; if it cannot, a RuntimeError with its traceback."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001  # anything may go wrong in a foreign __reduce__
@@ -211,7 +211,7 @@ class SharedArrays:
 
 
 def write(arrays: Any, i: int, obs: Any) -> None:
-    """Row i, cast to the arrays' dtype; entries that `arrays` lacks (text) are left out."""
+    """Write row i, cast to the arrays' dtype; entries that `arrays` lacks (text) are left out."""
     if isinstance(arrays, dict):
         for key, child in arrays.items():
             write(child, i, obs[key])
@@ -220,7 +220,7 @@ def write(arrays: Any, i: int, obs: Any) -> None:
 
 
 def position_of(info: dict[str, Any]) -> NDArray[np.int64] | None:
-    """`info["position"]` as a vector of integers [k]; None where it is missing or means something else."""
+    """`info["position"]` as a vector of integers [k]; None if it is missing or means something else."""
     if "position" not in info:
         return None
     try:

@@ -11,7 +11,7 @@ from torch import Tensor
 SHOWN = 10
 """Eigenvalues on the page."""
 EARLY = 10
-"""An explorer that pays most of its bonus in so many first steps hardly rewards late discoveries."""
+"""An explorer that pays most of its bonus in this many first steps hardly rewards later discoveries."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FeatureSummary:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the bonus blind."""
+        """Warnings about features that make the bonus uninformative."""
         if self.steps < 10 or self.dim < 2:
             return []
         found = []
@@ -98,6 +98,6 @@ def early_warning(episodes: Sequence[Sequence[float]]) -> list[str]:
     if share is None or share <= 0.5:
         return []
     return [
-        f"Warning: {100 * share:.0f} % of the bonus is paid in the first {EARLY} steps of an episode; what is "
-        "discovered later earns little."
+        f"Warning: {100 * share:.0f} % of the bonus is paid in the first {EARLY} steps of an episode; later "
+        "discoveries earn little."
     ]

@@ -29,14 +29,14 @@ WITHOUT_SCREEN = {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIV
 class Novelty:
     """(raw, scaled) bonus of a transition [1], as training would pay it after the checkpoint.
 
-    It is measured against the memory that training left, which does not change. Where that is impossible, as with a
-    memory that is reset in each episode, a copy of the memory advances with the steps it is given.
+    It is measured against the memory at the end of training, which does not change. If that is impossible, as with a
+    memory that is reset in each episode, a copy of the memory is updated with each step.
     """
 
     def __init__(self, trained: Trained) -> None:
         self._explorer, self._see = trained.explorer, trained.agent.see
         self.advances = trained.explorer.episodic
-        self.phi: list[Tensor] = []  # features [1, d] of the steps, of an explorer that has features
+        self.phi: list[Tensor] = []  # features [1, d] of the steps, if the explorer has features
         # An episodic memory has one slot per training env; all of them are given the same step.
         self._rows = trained.cfg.num_envs if self.advances else 1
 
@@ -138,12 +138,14 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
         modes = env.metadata.get("render_modes", [])
     mode = next((m for m in ("rgb_array", "ansi") if m in modes), None)
     if mode is None:
-        return Envs(env_id, 1, seed), f"{env_id} draws no frames; shown without."
+        return Envs(env_id, 1, seed), f"{env_id} does not render frames; shown without them."
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         for name, value in WITHOUT_SCREEN.items():
             os.environ.setdefault(name, value)
     complain = sys.unraisablehook
-    sys.unraisablehook = lambda _: None  # a half-made renderer complains again when it is collected
+    sys.unraisablehook = lambda _: (
+        None
+    )  # a half-initialised renderer raises again when it is garbage-collected
     try:
         envs = Envs(env_id, 1, seed, render_mode=mode)
         envs.render()

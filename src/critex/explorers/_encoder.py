@@ -1,4 +1,4 @@
-"""The state encoder of the explorers that bring networks of their own."""
+"""The state encoder of the explorers that have their own networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from critex.ranges import Count
 
 @dataclass(frozen=True)
 class EncoderConfig(ScalingConfig):
-    """Options of an explorer with networks of its own."""
+    """Options of an explorer with its own networks."""
 
     width: Count = 128
     """Length of its state embedding, and width of its hidden layers."""

@@ -47,7 +47,7 @@ class InverseDynamics(nn.Module):
     """p(a | s, s') = f̄(e, e') of two state embeddings [..., width], trained by −log p(a).
 
     Discrete actions: softmax over `action_dim` actions. Continuous ones: N(μ(e, e'), diag σ²) with a learned σ.
-    Without a lower bound on σ, actions that are easy to predict would let −log p fall, and its gradient grow, for ever.
+    Without a lower bound on σ, actions that are easy to predict would let −log p fall, and its gradient grow, without end.
     """
 
     low: Tensor

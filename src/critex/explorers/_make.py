@@ -1,4 +1,4 @@
-"""From the name of a method to its explorer, and which options exclude each other."""
+"""Build an explorer from the name of a method, and check which options exclude each other."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
 
 
 def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -> None:
-    """Refuse options on where the bonus goes that contradict each other."""
+    """Refuse contradictory options for bonus_in=value."""
     if cfg.bonus_in == "value" and not setting.embedding.discrete:
         raise UserError(
             "bonus_in=value compares the bonuses of all actions, which needs discrete ones; use bonus_in=reward"
@@ -94,7 +94,7 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
 
 
 def _check_learner(options: Any, rollouts: bool) -> None:
-    """Refuse options that this kind of algorithm cannot follow."""
+    """Refuse options that this kind of algorithm does not support."""
     if not rollouts and getattr(options, "scaling", None) == "batch":
         raise UserError(
             "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford"

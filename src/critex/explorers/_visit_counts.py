@@ -33,11 +33,11 @@ class EpisodicCountConfig:
     of the observation), or obs (the whole observation as the agent sees it). auto: position where there is one,
     else obs."""
     count_start: bool = True
-    """Count the first state of an episode as visited. The authors' codes do not."""
+    """Count the first state of an episode as visited. The authors' code does not."""
 
 
 class VisitCounts(nn.Module):
-    """N of states, or of state-action pairs, with the same key; the current visit is included.
+    """Visit counts N of states, or of state-action pairs, that share a key; the current visit is included.
 
     - position: info["position"] of s', where the env gives one;
     - image: the images of the observation;
@@ -69,7 +69,7 @@ class VisitCounts(nn.Module):
             if not setting.embedding.discrete:
                 raise UserError("of=state_action needs discrete actions; use of=next_state")
             if key == "position":
-                raise UserError("of=state_action counts in s, and positions are those of s'; use key=obs")
+                raise UserError("of=state_action counts states s, and positions are those of s'; use key=obs")
             if key == "auto":
                 self.key = "obs"
 
@@ -98,7 +98,7 @@ class VisitCounts(nn.Module):
         return torch.tensor([table.get(key, 0) for key in keys.ravel().tolist()]).view(keys.shape)
 
     def keys(self, obs: Tree, action: Tensor, next_obs: Tree | None) -> Keys:
-        """The keys of transitions [...] for every key but position."""
+        """The keys of transitions [...]; not for key=position."""
         if self.of == "state_action":
             return _with_action(self._hash(obs), action.numpy(force=True))
         if self.key in ("auto", "position"):

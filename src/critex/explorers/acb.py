@@ -1,4 +1,4 @@
-"""ACB (Ash et al., 2022): many linear predictors of pure noise agree only where they have seen much.
+"""ACB (Ash et al., 2022): linear predictors of pure noise agree only where there is much data.
 
 β = max_j |w_jᵀφ|, each w_j trained on the critic's φ towards fresh targets ~ N(0, 1)
 """
@@ -27,11 +27,11 @@ class ACBConfig(ScalingConfig):
     """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
     learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
     ensemble: Count = 128
-    """How many predictors of noise."""
+    """Number of noise predictors."""
 
 
 class ACB(ScaledExplorer):
-    """The largest of the predictions; the loss is the mean squared error against fresh noise, φ held."""
+    """The largest of the predictions; the loss is the mean squared error against fresh noise, with φ held constant."""
 
     Config = ACBConfig
 
@@ -42,7 +42,7 @@ class ACB(ScaledExplorer):
         self.embedding = replace(setting.embedding)
         self.compares_actions = not self.embedding.takes_action
         self.heads = nn.Linear(self.embedding.dim(), config.ensemble, bias=False).to(self.embedding.device)
-        nn.init.normal_(self.heads.weight)  # a prior of N(0, I), as the regression has it with ridge 1
+        nn.init.normal_(self.heads.weight)  # a prior of N(0, I), as in ridge regression with λ = 1
         self._generator = torch.Generator().manual_seed(setting.own_seed())
 
     def _largest(self, phi: Tensor) -> Tensor:

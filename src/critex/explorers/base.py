@@ -21,7 +21,7 @@ from critex.networks.nethack import NetworkName
 
 @dataclass(frozen=True)
 class Setting:
-    """What an explorer is told about its agent. It sees no algorithm and no environment."""
+    """What an explorer knows about its agent. It sees neither the algorithm nor the environment."""
 
     embedding: Embedding
     """The critic's φ, and the shape of the actions."""
@@ -48,8 +48,8 @@ class Explorer(nn.Module):
     if it derives from `ScaledExplorer`, and `loss` if it learns.
 
     `bonus` and `bonus_rollout` return the scaled β without gradient and update memory and scaler. β never contains
-    the coefficient α: that belongs to the algorithm, so that a buffer holds reward and bonus side by side. `measure`
-    updates nothing. The algorithm adds `learned()` to the critic's optimiser.
+    the coefficient α: the algorithm applies it, so that buffers store reward and bonus separately. `measure` updates
+    nothing. The algorithm adds `learned()` to the critic's optimiser.
     """
 
     Config: ClassVar[type] = NoOptions
@@ -64,7 +64,7 @@ class Explorer(nn.Module):
         self._cost = [
             0.0,
             0.0,
-        ]  # seconds and steps spent on the bonus, for the cost card; of this process only
+        ]  # seconds and steps spent on the bonus in this process, for the cost card
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
 
     # What a method defines.
@@ -74,7 +74,7 @@ class Explorer(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define _bonus(step)")
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same for a rollout [T, N] in time order; override it where there is a faster way than step by step."""
+        """The same for a rollout [T, N] in time order; override it if there is a faster way than step by step."""
         steps = [self._bonus(rollout.map(itemgetter(t))) for t in range(len(rollout.reward))]
         return torch.stack([raw for raw, _ in steps]), torch.stack([scaled for _, scaled in steps])
 
@@ -103,7 +103,7 @@ class Explorer(nn.Module):
         return bonus
 
     def refresh(self, replay: Replay) -> None:
-        """Recompute the memory under the current φ from replayed transitions, when the options say that it is due."""
+        """Rebuild the memory under the current φ from replayed transitions, whenever the options schedule it."""
 
     # What every method inherits.
 

@@ -3,7 +3,7 @@
 A_a = λI + Σφφᵀ over the visits of action a,    Δw_a ~ N(0, A_a⁻¹) held for many steps,    β(s,a) = Δw_aᵀφ(s)
 
 With bonus_in=value and α = σ_ε the agent acts by (w_a + αΔw_a)ᵀφ(s). The means w_a are the critic's own last layer,
-trained by gradient, where BDQN solves its regression in closed form.
+trained by gradient descent, whereas BDQN solves its regression in closed form.
 """
 
 from __future__ import annotations

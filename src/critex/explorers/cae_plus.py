@@ -29,11 +29,11 @@ class CAEPlusConfig(InverseConfig, EllipticalConfig):
     hidden: Count = 64
     """Hidden width of the inverse-dynamics network."""
     use_u: bool = True
-    """Without U the bonus and the inverse dynamics work on φ itself (the paper's ablation)."""
+    """Use U; without it, bonus and inverse dynamics work on φ itself (the paper's ablation)."""
     bias_in_bonus: bool = True
     """Compute the bonus from Uφ + b, as the inverse dynamics does, rather than from Uφ."""
     loss_coef: NonNegative = 1.0
-    """Weight of L_f beside the Bellman loss."""
+    """Weight of L_f, relative to the Bellman loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Counts: the oracle where states can be told apart, as on tabular tasks."""
+"""Visit counts: the oracle bonus where states can be told apart, as on tabular tasks."""
 
 from __future__ import annotations
 

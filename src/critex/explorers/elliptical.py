@@ -106,7 +106,7 @@ class Elliptical(ScaledExplorer):
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         phi = self.phi(step.obs, step.action, step.next_obs)
-        envs = step.info.get("env")  # which env each row belongs to, where some have no row in this step
+        envs = step.info.get("env")  # the env of each row, if some envs have no row in this step
         if self.episodic and step.episode_start.any():
             starts = step.episode_start
             if envs is not None:
@@ -136,7 +136,7 @@ class Elliptical(ScaledExplorer):
         return (phi.to(delta) * delta).sum(-1)
 
     def _memory(self, action: Tensor, envs: Tensor | None = None) -> Tensor | None:
-        """The index of each row's memory, [..., N]; None where row i belongs to memory i, or all to the only one."""
+        """The index of each row's memory, [..., N]; None if row i belongs to memory i, or if there is only one memory."""
         blocks = self.embedding.blocks
         if not self.episodic:
             return action if blocks > 1 else None
@@ -182,7 +182,9 @@ class Elliptical(ScaledExplorer):
         return self._measure(phi, torch.arange(self.embedding.blocks) if self.embedding.blocks > 1 else None)
 
     def _measure(self, phi: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        phi = phi.to(self.gram.device, self.gram.dtype)  # a critic on a GPU, its memory on the CPU
+        phi = phi.to(
+            self.gram.device, self.gram.dtype
+        )  # the critic may be on a GPU while the memory is on the CPU
         quadratic = self.gram.quadratic(phi, memory)
         noise = None
         if self.strategy.random:  # rows that are compared share one Δθ

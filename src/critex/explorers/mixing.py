@@ -33,15 +33,15 @@ class ExplorationConfig(Options):
     scale_value_bonus: bool = False
     """With bonus_in=value: use the scaled bonus instead of the raw one."""
     recompute: bool = False
-    """With bonus_in=reward: measure the bonus of a replayed transition anew instead of using the stored one."""
+    """With bonus_in=reward: recompute the bonus of a replayed transition instead of using the stored one."""
     reward_clip: Positive | None = None
     """Clip r̃ to ± this."""
 
 
 def batch_bonus(batch: Batch, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
-    """β of every transition, like its reward: the stored one, or with `recompute` the one it has now.
+    """β of every transition, in the shape of the reward: the stored one, or with `recompute` the current one.
 
-    It is scaled here where the scaling happens in the learner, and 0 where the bonus goes into the value.
+    With scaling=batch it is scaled here, in the learner. With bonus_in=value it is 0.
     """
     if cfg.bonus_in == "value":
         return torch.zeros_like(batch.reward)
@@ -57,7 +57,7 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
 
 
 def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
-    """αβ(s, ·) of every action, [..., A]; 0 where the bonus goes into the reward."""
+    """αβ(s, ·) of every action, [..., A]; 0 with bonus_in=reward."""
     if cfg.bonus_in == "reward":
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)

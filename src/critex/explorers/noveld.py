@@ -32,8 +32,8 @@ class NovelDConfig(EpisodicCountConfig, EncoderConfig):
     head: Count = 128
     """Width of the last layers of p and t, and length of the outputs that are compared."""
     first_visit_only: bool = True
-    """Pay for the first visit in an episode only: the factor 1[N_ep(s') = 1]. In a product with an episodic bonus,
-    such as e3b*noveld, the other factor can take its place."""
+    """Pay only for the first visit in an episode: the factor 1[N_ep(s') = 1]. In a product with an episodic bonus,
+    such as e3b*noveld, the other factor can play this role."""
 
 
 class NovelD(ScaledExplorer):

@@ -1,4 +1,4 @@
-"""Scaling of bonuses, the same in every explorer that scales."""
+"""Bonus scaling, shared by all explorers that scale."""
 
 from __future__ import annotations
 

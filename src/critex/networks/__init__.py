@@ -1,4 +1,4 @@
-"""Networks that algorithms and explorers are made of."""
+"""The networks of algorithms and explorers."""
 
 from critex.networks.continuous import Critic, action_range
 from critex.networks.encoder import Encoder, encoder, is_flat

@@ -1,4 +1,4 @@
-"""What algorithms for continuous actions share: the critic and the range of actions."""
+"""Shared by the algorithms for continuous actions: the critic and the action range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from critex.networks.mlp import Activation, mlp
 
 
 class Critic(nn.Module):
-    """Q(s,a) = θᵀφ(s,a), or several such numbers of one φ."""
+    """Q(s,a) = θᵀφ(s,a), or several such outputs from one φ."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Any observation as one vector: vectors as they are, images through convolutions, dicts entry by entry."""
+"""Encode any observation as one vector: vectors unchanged, images by convolutions, dicts entry by entry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from critex.networks.flatten import Flatten
 from critex.networks.nethack import NetHack, NetworkName, is_nethack
 
 CHANNELS = (32, 64, 64)  # of the first, second and every later convolution
-CELLS = 4  # convolve until no side is longer
+CELLS = 4  # convolve until no side is longer than this
 
 
 def is_image(space: gym.Space[Any]) -> bool:
-    """Boxes of three dimensions, and greyscale ones: two dimensions of bytes.
+    """Whether a space is an image: a box of three dimensions, or of two dimensions of bytes (greyscale).
 
     Three dimensions are [C, H, W] where the first side is the shortest, else [H, W, C].
     """
@@ -30,7 +30,7 @@ def is_image(space: gym.Space[Any]) -> bool:
 
 
 def is_flat(space: gym.Space[Any]) -> bool:
-    """A vector or an integer, which an encoder passes on without a parameter of its own."""
+    """Whether a space is a vector or an integer, which the encoder passes on without parameters."""
     return not isinstance(space, gym.spaces.Dict) and not is_image(space)
 
 
@@ -89,7 +89,7 @@ class Image(nn.Module):
 
 
 class Entries(nn.Module):
-    """The entries of a dict, each through its own encoder, side by side in the order of the space, [..., dim]."""
+    """The entries of a dict, each through its own encoder, concatenated in the order of the space, [..., dim]."""
 
     def __init__(self, space: gym.spaces.Dict) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
-"""The gradients of plain Linear+ReLU networks written out: autograd's numbers without its bookkeeping.
+"""Hand-written gradients of plain Linear+ReLU networks: autograd's numbers without its overhead.
 
-`@faster` puts a function of this module in front of a loss of an algorithm:
+`@faster` lets a function of this module replace a loss of an algorithm:
 
     @faster(twin_critic_loss, q1=Critic, q2=Critic)
     def critic_loss(self, obs, action, y): ...
 
-The function runs where the options say `fast` and the networks named are the plain ones of that algorithm. Wherever
-one was changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), the loss itself runs.
-Either way the caller gets a loss that autograd can differentiate by the networks' parameters.
+The function runs if the option `fast` is set and the named networks are the algorithm's plain ones. If one of them was
+changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), the original loss runs. Either
+way the caller gets a loss that autograd can differentiate with respect to the networks' parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def faster(quick: Callable[..., Any], **networks: type[nn.Module]) -> Callable[[Method], Method]:
-    """Decorator of an agent's method: run `quick` instead, where `cfg.fast` is set and the networks are plain."""
+    """Decorator of an agent's method: run `quick` instead if `cfg.fast` is set and the networks are plain."""
 
     def decorate(method: Method) -> Method:
         @wraps(method)
@@ -45,7 +45,7 @@ def faster(quick: Callable[..., Any], **networks: type[nn.Module]) -> Callable[[
 
 
 def is_plain(network: Any, kind: type[nn.Module]) -> bool:
-    """Whether a network is exactly a `kind` of a vector, Linear and ReLU layers and a linear head, as it was built."""
+    """Whether a network is exactly a `kind` on vectors, of Linear and ReLU layers and a linear head, unmodified."""
     if (
         type(network) is not kind
         or type(network.encode) is not Flatten
@@ -98,7 +98,7 @@ def deterministic_actor_loss(agent: Any, obs: Tree) -> Tensor:
     actor, layers = agent.actor, layers_of(agent.actor)
     seen = trace(layers, actor.encode(obs))
     squashed = seen[-1].tanh()
-    q, slope = smallest((agent.q1,), obs, torch.addcmul(actor.centre, squashed, actor.scale))
+    q, slope = min_q((agent.q1,), obs, torch.addcmul(actor.centre, squashed, actor.scale))
     g = slope * actor.scale * (1 - squashed.square()) / -len(q)
     return with_gradients(-q.mean(), parameter_gradients(layers, seen, g), _flat(layers))
 
@@ -119,7 +119,7 @@ def soft_actor_loss(agent: Any, obs: Tree) -> Tensor:
     terms = log_std.add_(z.square_(), alpha=0.5).add_(width.log())
     log_prob = -(terms.sum(-1) + 0.5 * math.log(2 * math.pi) * len(actor.scale))
 
-    q, q_slope = smallest((agent.q1, agent.q2), obs, torch.addcmul(actor.centre, t, actor.scale))
+    q, q_slope = min_q((agent.q1, agent.q2), obs, torch.addcmul(actor.centre, t, actor.scale))
     coef = agent.log_entropy_coef.exp()
     loss = (coef * log_prob - q).mean()
     to_log_prob = (coef / len(q)).expand_as(q).unsqueeze(-1)
@@ -130,8 +130,8 @@ def soft_actor_loss(agent: Any, obs: Tree) -> Tensor:
 
 
 @torch.no_grad()
-def smallest(critics: tuple[Any, ...], obs: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
-    """min Q(s,a) over the critics, [B], and ∂ min Q/∂a, [B, a]: each row through its own critic alone."""
+def min_q(critics: tuple[Any, ...], obs: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
+    """min Q(s,a) over the critics, [B], and ∂ min Q/∂a, [B, a]: each row uses only the critic that is smallest there."""
     x, columns = torch.cat([critics[0].encode(obs), action], dim=-1), slice(-action.shape[-1], None)
     layers = [layers_of(critic) for critic in critics]
     seen = [trace(own, x) for own in layers]
@@ -145,7 +145,7 @@ def smallest(critics: tuple[Any, ...], obs: Tree, action: Tensor) -> tuple[Tenso
     return q, slope
 
 
-# Backpropagation, to be called without gradient.
+# Backpropagation; call these under `no_grad`.
 
 
 def trace(layers: Layers, x: Tensor) -> list[Tensor]:
@@ -169,7 +169,7 @@ def parameter_gradients(layers: Layers, seen: list[Tensor], g: Tensor) -> list[T
 
 
 def input_gradient(layers: Layers, seen: list[Tensor], columns: slice, rows: Tensor | None = None) -> Tensor:
-    """∂out/∂x of a network with one output, for some columns of x and, if given, some rows. The trace is overwritten."""
+    """∂out/∂x of a network with one output, for these columns of x and, if given, these rows. Overwrites the trace."""
     g = layers[-1][0]
     for i in reversed(range(len(layers) - 1)):
         h = seen[i + 1] if rows is None else seen[i + 1].index_select(0, rows)
@@ -179,7 +179,7 @@ def input_gradient(layers: Layers, seen: list[Tensor], columns: slice, rows: Ten
 
 
 def with_gradients(loss: Tensor, gradients: list[Tensor], parameters: list[Tensor]) -> Tensor:
-    """The loss as autograd would have made it, where its gradient by each parameter is known already."""
+    """The loss as autograd would have made it, given its gradient with respect to each parameter."""
     with torch.enable_grad():
         made: Tensor = _Known.apply(loss, gradients, *parameters)  # type: ignore[no-untyped-call]
     return made

@@ -1,4 +1,4 @@
-"""Observations as the flat vectors that a multi-layer perceptron takes."""
+"""Flatten observations to vectors, the input of a multi-layer perceptron."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from critex.errors import UserError
 MAX_ENTRIES = 4096
 """A box with more entries is an image, or needs a wrapper; one linear layer on it would be mostly noise."""
 MAX_RANGE = 255
-"""Integers with a wider range are taken for ids (of glyphs, of items), whose size means nothing."""
+"""Integers with a wider range are assumed to be ids (of glyphs, of items), whose magnitude means nothing."""
 
 
 class Flatten(nn.Module):
-    """Observations as float vectors [..., dim], without a parameter.
+    """Observations as float vectors [..., dim], without parameters.
 
     Integers of Discrete and MultiDiscrete spaces become one-hot. The integers of a box are divided by the largest
-    magnitude that the space allows, so that bytes lie in [0, 1]. Real numbers stay as they are.
+    magnitude that the space allows, so that bytes lie in [0, 1]. Real numbers are left unchanged.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
@@ -65,7 +65,7 @@ class Flatten(nn.Module):
 
 
 def _require_vector(space: gym.spaces.Box) -> None:
-    """Refuse boxes that are no vectors of quantities."""
+    """Refuse boxes that are not vectors of quantities."""
     entries = prod(space.shape)
     if entries > MAX_ENTRIES:
         raise UserError(

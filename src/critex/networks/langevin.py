@@ -11,7 +11,7 @@ from torch import Tensor
 class LangevinAdam(torch.optim.Optimizer):
     """θ ← θ − η(g + a·m/(√v + ε)) + noise·√(2η)·N(0, I), with Adam's moments m and v without bias correction.
 
-    A greedy agent whose value network is trained by it explores by itself, without any bonus.
+    A greedy agent whose value network is trained with it explores without any bonus.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class LangevinAdam(torch.optim.Optimizer):
         self.descend([p.grad for p in self.parameters])
 
     def state_dict(self) -> dict[str, object]:
-        """The moments, and where the noise stands."""
+        """The moments, and the state of the noise generator."""
         return {**super().state_dict(), "generator": self.generator.get_state()}
 
     def load_state_dict(self, state_dict: dict[str, object]) -> None:
-        """The moments, and where the noise stood."""
+        """Restore the moments and the noise generator."""
         rest = dict(state_dict)
         noise = rest.pop("generator")
         assert isinstance(noise, Tensor)

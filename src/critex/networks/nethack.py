@@ -53,7 +53,7 @@ def is_nethack(space: gym.Space[Any]) -> bool:
 class NetHack(nn.Module):
     """glyphs [..., 21, 79], blstats [..., 27] and message [..., 256] → [..., dim]; other entries are ignored.
 
-    The status line goes in as it is, unnormalised, as in the released code.
+    The status line is not normalised, as in the released code.
     """
 
     offsets: Tensor

@@ -1,7 +1,7 @@
 """Adam with little overhead, one gradient step as one call, and target updates.
 
-The underscored operations of torch that are used here work on a whole list of tensors in one call. They are no public
-API, so `BATCHED` says whether this torch has them; without them the same is computed by public operations.
+The underscored operations of torch used here work on a whole list of tensors in one call. They are not public API, so
+`BATCHED` says whether this torch has them; otherwise public operations compute the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ BATCHED = all(
 class Adam(torch.optim.Adam):
     """torch's fused Adam, same numbers and same state, for parameters that are updated together.
 
-    With a dozen small parameters torch spends more time on collecting its tensors, and on counting the steps of each,
-    than on the update. Here they are collected once, and the parameters of a group share one count.
+    With a dozen small parameters torch spends more time on collecting tensors and counting the steps of each than on
+    the update. Here they are collected once, and the parameters of a group share one step count.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, eps: float = 1e-8) -> None:
@@ -37,7 +37,7 @@ class Adam(torch.optim.Adam):
         return [p for group in self.param_groups for p in group["params"]]
 
     def descend(self, gradients: Sequence[Tensor | None]) -> None:
-        """One step with these gradients, one for each of `parameters`; where it is None, the parameter stays."""
+        """One step with these gradients, one for each of `parameters`; None leaves the parameter unchanged."""
         parameters = self.parameters
         if len(gradients) != len(parameters):
             raise ValueError(f"{len(gradients)} gradients for {len(parameters)} parameters")
@@ -60,7 +60,7 @@ class Adam(torch.optim.Adam):
         self.descend([p.grad for p in self.parameters])
 
     def _public_step(self, parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """The same by torch.optim alone, where every parameter has a count of its own."""
+        """The same step by torch.optim alone, where every parameter has its own step count."""
         held = [p.grad for p in parameters]
         for p, g in zip(parameters, gradients, strict=True):
             p.grad = g
@@ -72,7 +72,7 @@ class Adam(torch.optim.Adam):
             p.grad = g
 
     def _collect(self) -> bool:
-        """Gather the state of every group, unless that is done; False where the counts of a group differ."""
+        """Collect the state of every group, once; False if the step counts within a group differ."""
         if self._groups:
             return True
         groups = []
@@ -106,10 +106,10 @@ class Adam(torch.optim.Adam):
 
 
 def minimise(loss: Tensor, optimizer: Adam | LangevinAdam, max_grad_norm: float | None = None) -> None:
-    """One step of the optimiser down the gradient of the loss, computed for its own parameters and no others.
+    """One optimiser step on the loss, with gradients for the optimiser's own parameters only.
 
-    Frozen parameters, and those that the loss does not depend on, stay as they are. `max_grad_norm` clips the gradient
-    of each parameter group on its own.
+    Frozen parameters, and those that the loss does not depend on, stay unchanged. `max_grad_norm` clips the gradient
+    of each parameter group separately.
     """
     parameters = optimizer.parameters
     trained = [p for p in parameters if p.requires_grad]
@@ -125,7 +125,7 @@ def minimise(loss: Tensor, optimizer: Adam | LangevinAdam, max_grad_norm: float 
 
 
 def clip_gradients(gradients: list[Tensor | None], max_norm: float) -> list[Tensor | None]:
-    """Gradient clipping: all scaled down together where their norm, as one vector, exceeds `max_norm`."""
+    """Gradient clipping: scale all gradients down together if their global norm exceeds `max_norm`."""
     given = [g for g in gradients if g is not None]
     if not given:
         return gradients

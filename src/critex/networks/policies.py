@@ -70,7 +70,7 @@ class Value(Network):
 
 
 class Gaussian(Network):
-    """π(·|s) = N(μ(s), diag σ²), unsquashed, σ learned and the same in every state; `forward` gives μ [..., a]."""
+    """π(·|s) = N(μ(s), diag σ²), unsquashed, with a learned state-independent σ; `forward` gives μ [..., a]."""
 
     def __init__(self, trunk: Trunk, space: gym.spaces.Box) -> None:
         self.shape, self.dim = space.shape, math.prod(space.shape)
@@ -79,7 +79,7 @@ class Gaussian(Network):
         self.low, self.high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
-        """What `sample` needs for actions [*shape, a]: standard normal noise."""
+        """Standard normal noise, from which `sample` computes actions [*shape, a]."""
         return torch.randn(*shape, self.dim, generator=generator)
 
     def sample(self, mean: Tensor, noise: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Gaussian(Network):
         return self.log_std.sum() + 0.5 * self.dim * (1 + math.log(2 * math.pi))
 
     def to_env(self, action: Tensor) -> Tensor:
-        """What the environment gets: actions clipped to their range."""
+        """The action for the environment: clipped to its range."""
         return action.cpu().clamp(self.low, self.high).view(-1, *self.shape)
 
 
@@ -112,11 +112,11 @@ class Categorical(Network):
         super().__init__(trunk, self.dim, gain=0.01)
 
     def noise(self, *shape: int, generator: torch.Generator) -> Tensor:
-        """What `sample` needs for actions [*shape]: Gumbel noise."""
+        """Gumbel noise, from which `sample` computes actions [*shape]."""
         return -torch.empty(*shape, self.dim).exponential_(generator=generator).log()
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """argmax of logits + Gumbel noise, which is distributed as the softmax."""
+        """argmax of logits + Gumbel noise, a sample of the softmax."""
         return (logits + noise).argmax(-1)
 
     def mode(self, logits: Tensor) -> Tensor:
@@ -133,5 +133,5 @@ class Categorical(Network):
         return -(log_p.exp() * log_p).sum(-1).mean()
 
     def to_env(self, action: Tensor) -> Tensor:
-        """What the environment gets: the action."""
+        """The action for the environment, unchanged."""
         return action

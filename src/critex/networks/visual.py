@@ -1,7 +1,7 @@
-"""Networks for agents with a camera: a trunk φ that sees one observation, and a recurrent core that remembers.
+"""Networks for agents with a camera: a trunk φ of single observations, and a recurrent core above it.
 
-`resnet50` and `resnet18` are the networks of the paper's Habitat experiment (the policy of DD-PPO); `compact` is a small
-one for CPUs.
+`resnet50` and `resnet18` are the networks of the paper's Habitat experiment (DD-PPO's policy); `compact` is a small one
+for CPUs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Memory = tuple[Tensor, ...]
 """(h, c) of an LSTM, (h,) of a GRU; each [layers, N, width]."""
 
 PLANES, GROUPS, STAGES = 32, 16, {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
-FEATURES = 2048  # numbers that leave the convolutions, about
+FEATURES = 2048  # approximate size of the convolutions' output
 VARIANCE_FLOOR = 1e-2
 
 
 class Residual(nn.Module):
-    """relu(x + f(x)); f is two 3×3 convolutions, or 1×1, 3×3, 1×1 with four times as many channels at its end."""
+    """relu(x + f(x)); f is two 3×3 convolutions, or a bottleneck 1×1, 3×3, 1×1 with four times the channels at its end."""
 
     def __init__(self, channels: int, planes: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class ResNet(nn.Module):
 
 
 class Camera(nn.Module):
-    """RGB and depth as 512 numbers: halved, normalised by running moments, residual network, 3×3 convolution, linear.
+    """RGB and depth as 512 features: halved in size, normalised by running moments, then ResNet, 3×3 convolution, linear.
 
     The moments change only when `learn` is called, so that φ stays the same while a rollout is collected.
     """
@@ -152,7 +152,7 @@ class HabitatTrunk(nn.Module):
         self.dim = self.camera.dim + 64
 
     def learn(self, obs: Tree) -> None:
-        """Let the camera's moments see observations [..., …]."""
+        """Update the camera's running moments with observations [..., …]."""
         assert isinstance(obs, dict)
         self.camera.learn(*(_flat(obs[key], 3) for key in ("rgb", "depth")))
 
@@ -180,7 +180,7 @@ class CompactTrunk(nn.Module):
         self.dim = hidden[-1]
 
     def learn(self, obs: Tree) -> None:
-        """Nothing to learn outside of the gradient."""
+        """No running moments to update."""
 
     def forward(self, obs: Tree) -> Tensor:
         phi: Tensor = self.encode(obs)
@@ -190,9 +190,9 @@ class CompactTrunk(nn.Module):
 
 
 class RecurrentActorCritic(nn.Module):
-    """Logits and V of a history: trunk φ(s_t), with the previous action → LSTM or GRU → two linear heads.
+    """Logits and V of a history: trunk φ(s_t) and the previous action → LSTM or GRU → two linear heads.
 
-    A previous action of 0 stands for the start of an episode; action a is a + 1.
+    The previous action is 0 at the start of an episode; action a is encoded as a + 1.
     """
 
     def __init__(
@@ -235,7 +235,8 @@ class RecurrentActorCritic(nn.Module):
     ) -> tuple[Tensor, Tensor, Memory]:
         """(logits [T, N, A], values [T, N], memory after) of sequences φ [T, N, d].
 
-        `previous` [T, N]: the actions before, counted from 1. `start` [T, N]: the memory is emptied before such a step.
+        `previous` [T, N]: the previous actions, counted from 1. `start` [T, N]: first steps of episodes, before which the
+        memory is reset.
         """
         x = torch.cat([phi, self.previous(previous)], dim=-1)
         cuts = (start.any(1).nonzero().flatten()).tolist()

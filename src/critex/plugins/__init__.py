@@ -1,1 +1,1 @@
-"""The bonus inside other people's trainers: one file per trainer, and an audit of any training loop."""
+"""The bonus in other libraries: one file per library, and an audit of any training loop."""

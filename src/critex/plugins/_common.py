@@ -1,4 +1,4 @@
-"""What every plug-in needs: a version check, an explorer from its name, and its state as bytes."""
+"""Helpers of all plug-ins: a version check, an explorer from its name, and its state as bytes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from critex.embedding import Embedding
 from critex.errors import UserError, unknown
 from critex.explorers import ExplorationConfig, Explorer, Setting, explorer_class, make_explorer
 
-# Options that only critex's own algorithms can follow.
+# Options that only critex's own algorithms support.
 OURS_ONLY = ("rebuild_every", "rebuild_rows")
 
 
 def require_version(package: str, supported: str, extra: str) -> None:
-    """Refuse a trainer that is absent, or whose version is not `supported`, such as "2.9" for every 2.9.x."""
+    """Refuse a library that is missing, or whose version is not `supported`, such as "2.9" for every 2.9.x."""
     try:
         found = version(package)
     except PackageNotFoundError:
@@ -38,7 +38,7 @@ def require_version(package: str, supported: str, extra: str) -> None:
 
 
 def explorer_options(name: str, options: Mapping[str, Any]) -> Any:
-    """The `Config` of the explorer called `name`; unknown options, and those a plug-in cannot follow, are refused."""
+    """The `Config` of the explorer `name`; unknown options, and those that plug-ins do not support, are refused."""
     config = explorer_class(name).Config
     known = {field.name for field in fields(config)} - set(OURS_ONLY)
     for option, value in options.items():
@@ -55,14 +55,14 @@ def explorer_options(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def build_explorer(name: str, options: Any, setting: Setting, *, rollouts: bool) -> Explorer:
-    """The explorer, deterministic in the setting's seed; torch's global random state stays as it was."""
+    """The explorer, determined by the setting's seed; torch's global random state is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setting.own_seed())
         return make_explorer(ExplorationConfig(explorer=name, bonus=options), setting, rollouts=rollouts)
 
 
 def without_critic(action_space: gym.Space[Any], reason: str) -> Embedding:
-    """The embedding of a critic that has no usable φ: explorers with an encoder of their own never ask for it."""
+    """The embedding of a critic without a usable φ; explorers with their own encoder never call it."""
 
     def refuse(*_: Any) -> Tensor:
         raise UserError(reason)
@@ -79,15 +79,15 @@ def to_tensors(obs: Any, device: torch.device | str = "cpu") -> Tree:
 
 
 def pairs(obs: Tree, action: Tensor, next_obs: Tree) -> Transition:
-    """Transitions of which only (s, a, s') is known, for an explorer's loss."""
+    """Transitions with only (s, a, s'), for an explorer's loss."""
     no = torch.zeros(action.shape[:1], dtype=torch.bool, device=action.device)
     return Transition(obs, action, no.float(), next_obs, no, no, no)
 
 
 def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], rows: int = 4096) -> Tensor:
-    """φ of observations with any leading dimensions, [..., d], from an `embed` that knows [B, …] only.
+    """φ of observations with any leading dimensions, [..., d], from an `embed` that accepts only [B, …].
 
-    Without gradient, at most `rows` observations go through it at a time.
+    Without gradient, `embed` gets at most `rows` observations at a time.
     """
     leaf: Any = obs
     while isinstance(space, gym.spaces.Dict):
@@ -112,5 +112,5 @@ def to_bytes(state: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """The state again; a file that holds anything but tensors and plain values is refused by torch."""
+    """The inverse of `to_bytes`; torch refuses anything but tensors and plain values."""
     return torch.load(io.BytesIO(data), weights_only=True)

@@ -1,11 +1,11 @@
-"""Does a training loop do with its bonus what its author thinks? Every finding is one sentence.
+"""Audit a training loop: does it use the bonus as its author thinks? Every finding is one sentence.
 
-    envs = [critex.audit.Recorder(env) for env in envs]         # notes what really happened
+    envs = [critex.audit.Recorder(env) for env in envs]         # records what really happened
     ...                                                         # train
     print(critex.audit.audit(critex.audit.Record(alpha=0.2, bonus=bonus, stored_reward=rewards, …), envs))
 
-A `Record` holds what the loop believes, [T, N] in time order, and the recorders hold the truth. Give what you have: a
-check whose numbers are absent says so.
+A `Record` holds what the loop believes, [T, N] in time order, and the recorders hold the truth. Most fields are optional:
+a check without its data is reported as not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: passed, failed, or (None) not possible with what was given."""
+    """One check: passed, failed, or (None) not possible with the data given."""
 
     check: str
     passed: bool | None
@@ -46,7 +46,7 @@ class Report(list[Finding]):
 
 
 class Recorder(gym.Wrapper[Any, Any, Any, Any]):
-    """Notes every transition of one environment as it really was. Wrap the environment as the trainer sees it."""
+    """Records the true transitions of one environment. It wraps the environment that the trainer sees."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -89,17 +89,17 @@ class Record:
     ended: Array | None = None
     """[T, N], the episode ended with this step."""
     returns: Array | None = None
-    """The returns [T, N] from which the loop learned (on-policy), with the next four."""
+    """The returns [T, N] from which the loop learned (on-policy); needs the next four fields as well."""
     values: Array | None = None
     last_values: Array | None = None
     gamma: float = 0.99
     gae_lambda: float = 0.95
     bootstrapped: Array | None = None
-    """What the loop added to rewards [T, N] for the value of a state where the clock ran out, if it did."""
+    """What the loop added to rewards [T, N] to bootstrap truncated episodes, if it did so."""
     reported_evaluation: Sequence[float] = ()
     """Returns of evaluation episodes as the loop reports them, with the recorders of `audit(…, evaluation=…)`."""
     phi_before: Array | None = None
-    """φ of some transitions [n, d] when the memory took them in, …"""
+    """φ of some transitions [n, d] when they were added to the memory, …"""
     phi_after: Array | None = None
     """… φ of the same transitions `phi_steps` steps later, …"""
     phi_steps: int = 0
@@ -114,7 +114,7 @@ def audit(
     evaluation: Sequence[Recorder] = (),
     levels: Mapping[int, Sequence[Any]] | None = None,
 ) -> Report:
-    """Every check for which `record` and the recorders have the numbers.
+    """Run every check for which `record` and the recorders have the data.
 
     `evaluation` are the recorders of the evaluation environments. `levels` has, per seed, the first observations of
     the training episodes (`recorder.firsts`).
@@ -181,7 +181,7 @@ def check_returns(record: Record) -> Finding:
 
 
 def check_pairs(record: Record) -> Finding:
-    """No pair (s, s') has its s' in the next episode."""
+    """In no pair (s, s') does s' belong to the next episode."""
     name = "pairs"
     if record.obs is None or record.next_obs is None or record.ended is None:
         return _skipped(name, "the pairs (s, s'); it needs obs, next_obs and ended")
@@ -255,7 +255,7 @@ def check_seeds(levels: Mapping[int, Sequence[Any]]) -> Finding:
 
 
 def check_scale(record: Record, rewards: Array | None) -> Finding:
-    """The bonus of an episode, αΣβ, beside its reward Σ|r|: neither lost in it nor far above it."""
+    """The bonus of an episode, αΣβ, is neither negligible nor dominant beside its reward Σ|r|."""
     name = "bonus scale"
     if rewards is None:
         return _skipped(name, "the scale of the bonus; it needs recorders around the envs")
@@ -273,7 +273,7 @@ def check_scale(record: Record, rewards: Array | None) -> Finding:
 
 
 def check_drift(record: Record) -> Finding:
-    """φ must not move by its own length within the time for which the memory keeps a transition."""
+    """φ must not change by its own norm within the time for which the memory keeps a transition."""
     name = "drift of φ"
     before, after = record.phi_before, record.phi_after
     if before is None or after is None or not record.phi_steps:

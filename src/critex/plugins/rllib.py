@@ -1,13 +1,13 @@
-"""CAE and the other explorers inside RLlib's new API stack, in one line.
+"""CAE and the other explorers in RLlib's new API stack, in one line.
 
     config = critex.rllib.explore(PPOConfig().environment("CartPole-v1"), "cae", alpha=0.2)
 
-The explorer lives in RLlib's Learner, where the whole critic is: env runners only have the part that acts. So every env
-runner feeds one memory, a runner that dies takes nothing with it, and RLlib's checkpoints hold the memory.
+The explorer lives in RLlib's Learner, which has the whole critic: env runners only have the policy. So all env runners
+share one memory, nothing is lost when a runner dies, and RLlib's checkpoints include the memory.
 
-- PPO, APPO, IMPALA: the bonus of fresh episodes joins their rewards before any return or advantage is computed.
-- DQN, SAC: a transition enters the memory when it is replayed for the first time. Its bonus is measured anew under
-  today's critic whenever it is replayed, as with `recompute` of critex's own algorithms.
+- PPO, APPO, IMPALA: the bonus of fresh episodes is added to their rewards before any return or advantage is computed.
+- DQN, SAC: a transition enters the memory when it is replayed for the first time. Its bonus is recomputed under the
+  current critic whenever it is replayed, as with `recompute` in critex's own algorithms.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
 
 
 class ExplorerLearner:
-    """What `explore` puts before a Learner of RLlib: the piece that pays the bonus, and its state in checkpoints."""
+    """Mixin that `explore` adds to an RLlib Learner: the connector that pays the bonus, and its state in checkpoints."""
 
     explorer_piece: BonusConnector
 
@@ -118,7 +118,7 @@ class ExplorerLearner:
 
 
 class BonusConnector(ConnectorV2):
-    """Adds αβ to the rewards of episodes, before any other piece of the Learner's pipeline sees them."""
+    """Adds αβ to the rewards of episodes, before any other connector of the Learner's pipeline sees them."""
 
     def __init__(
         self, learner: Any, *, explorer: str, alpha: float, options: dict[str, Any], replayed: bool
@@ -136,16 +136,14 @@ class BonusConnector(ConnectorV2):
         )
         learned = self.explorer.learned()
         self.optimizer = torch.optim.Adam(learned, lr=float(_learning_rate(learner))) if learned else None
-        self.seen: set[tuple[str, int]] = (
-            set()
-        )  # (episode, t) of the replayed transitions that the memory holds
+        self.seen: set[tuple[str, int]] = set()  # (episode, t) of the replayed transitions in the memory
         self.discrete = isinstance(self.module.action_space, gym.spaces.Discrete)
 
     def __call__(self, *, episodes: list[Any], batch: Any, metrics: Any = None, **_: Any) -> Any:
         transitions = [self._transition(episode) for episode in episodes]
         pay = self._pay_replayed if self.replayed else self._pay_fresh
         for episode, bonus in zip(episodes, pay(episodes, transitions), strict=True):
-            if episode.is_numpy:  # from Ray's object store the array may be read-only
+            if episode.is_numpy:  # an array from Ray's object store may be read-only
                 episode.rewards.data = np.array(episode.rewards.data)
             rewards = np.asarray(episode.get_rewards(), dtype=np.float64) + self.alpha * bonus
             episode.set_rewards(new_data=rewards, at_indices=slice(0, len(rewards)))
@@ -188,7 +186,7 @@ class BonusConnector(ConnectorV2):
 
     @torch.no_grad()
     def _pay_replayed(self, episodes: list[Any], transitions: list[Transition]) -> list[Any]:
-        """Scaled β [T] of each chunk as of now; what is replayed for the first time joins the memory."""
+        """Current scaled β [T] of each chunk; transitions replayed for the first time are added to the memory."""
         lengths = [len(steps) for steps in transitions]
         first, *others = transitions
         steps = first.map(lambda *leaves: torch.cat(leaves), *others)
@@ -216,14 +214,14 @@ class BonusConnector(ConnectorV2):
         self.optimizer.step()
 
     def saved(self) -> dict[str, Any]:
-        """The state in plain values and bytes that torch reads with weights_only."""
+        """The state as plain values, and bytes that torch loads with weights_only."""
         state = {"explorer": self.explorer.state_dict(), "seen": sorted(self.seen)}
         if self.optimizer is not None:
             state["optimizer"] = self.optimizer.state_dict()
         return {"state": to_bytes(state)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state from `saved`."""
         state = from_bytes(saved["state"])
         self.explorer.load_state_dict(state["explorer"])
         self.seen = set(state["seen"])
@@ -232,7 +230,7 @@ class BonusConnector(ConnectorV2):
 
 
 class _Forward(nn.Module):
-    """A method of an RLModule as a module of its own, for `last_hidden`."""
+    """A method of an RLModule as a separate module, for `last_hidden`."""
 
     def __init__(self, module: Any, method: str, takes_action: bool) -> None:
         super().__init__()
@@ -244,7 +242,7 @@ class _Forward(nn.Module):
 
 
 def critic_embedding(module: Any) -> Embedding:
-    """φ of an RLModule's critic: what the last linear layer of its value or Q head is given."""
+    """φ of an RLModule's critic: the input of the last linear layer of its value or Q head."""
     takes_action = hasattr(module, "qf")
     if takes_action:
         head, method = module.qf, "compute_q_values"

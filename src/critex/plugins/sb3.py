@@ -1,13 +1,13 @@
-"""CAE and the other explorers inside Stable-Baselines3 and sb3-contrib, in one line.
+"""CAE and the other explorers in Stable-Baselines3 and sb3-contrib, in one line.
 
     model.learn(100_000, callback=critex.sb3.ExplorerCallback("cae", alpha=0.2))
 
 Where the bonus enters:
 
 - SAC, TD3, DDPG, DQN, TQC, QR-DQN: at every step, in the reward that SB3 is about to store. With `VecNormalize`
-  SB3 stores the original reward, so the bonus joins that one and α is in the unit of the raw reward.
-- PPO, A2C, RecurrentPPO: at the end of a rollout, while the critic still is what it was when the rollout began. The
-  bonus of the whole rollout joins the buffer's rewards, and SB3's own `compute_returns_and_advantage` runs on the sum.
+  SB3 stores the original reward, so the bonus is added to that one and α is in the unit of the raw reward.
+- PPO, A2C, RecurrentPPO: at the end of a rollout, before the critic is updated. The bonus of the whole rollout is added
+  to the buffer's rewards, and SB3's own `compute_returns_and_advantage` runs on the sum.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm  # 
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm  # noqa: E402
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer  # noqa: E402
 
-# φ of each kind of critic, as a function of the module that holds it: what its last linear layer is given.
+# φ of each kind of critic, the input of its last linear layer, as a function of the module that holds the critic.
 
 
 def _phi_of_q(net: Any, obs: Tree) -> Tensor:
@@ -98,7 +98,7 @@ def _phi_before_lstm(policy: Any, obs: Tree) -> Tensor:
 
 
 def critic_embedding(model: Any) -> Embedding:
-    """φ of the model's critic, by the structure of the critic and not by the algorithm's name."""
+    """φ of the model's critic, chosen by the critic's structure, not by the algorithm's name."""
     policy, space = model.policy, model.action_space
     q_net = getattr(policy, "q_net", None) or getattr(policy, "quantile_net", None)
     if q_net is not None:
@@ -133,8 +133,8 @@ def critic_embedding(model: Any) -> Embedding:
 class _Memory:
     """The explorer's state on the model, for `model.save`.
 
-    SB3 pickles the attributes of a model. This one pickles as a plain dict with the state as `torch.save` writes it, so
-    a saved model loads without critex, and the state is read with `weights_only=True`.
+    SB3 pickles the attributes of a model. This one pickles as a plain dict that holds the output of `torch.save`, so a
+    saved model loads without critex, and the state is read with `weights_only=True`.
     """
 
     __slots__ = ("callback",)
@@ -152,11 +152,11 @@ class ExplorerCallback(BaseCallback):
     Args:
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
         alpha: exploration coefficient α.
-        fresh: forget what an earlier callback left on the model, or what was saved with it.
+        fresh: discard the memory that an earlier callback left on the model or that was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
-    Explorers that learn (all but cae and counts) descend their loss whenever SB3's optimiser of the critic takes a step,
-    and the part of the gradient that belongs to the critic's trunk (CAE+) joins that step.
+    Explorers that learn (all but cae and counts) take a gradient step whenever SB3's optimiser of the critic does. The
+    part of the gradient that belongs to the critic's trunk (CAE+) is added to the critic's step.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class ExplorerCallback(BaseCallback):
         return True
 
     def _pay_step(self, new_obs: Any, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
-        """α β of one step into the reward that SB3 stores next."""
+        """Add αβ of one step to the reward that SB3 stores next."""
         model, explorer = self.model, self.explorer
         assert explorer is not None
         if dones.any():
@@ -307,7 +307,7 @@ class ExplorerCallback(BaseCallback):
     # Learning.
 
     def _learn(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """One step on the explorer's loss; its gradient of the critic's weights joins the step that follows."""
+        """One gradient step on the explorer's loss; its gradient for the critic's weights is added to the critic's step."""
         explorer, own = self.explorer, self._optimizer
         assert explorer is not None and own is not None
         batch = self._batch()
@@ -380,7 +380,7 @@ class ExplorerCallback(BaseCallback):
 
 
 class AuditCallback(BaseCallback):
-    """What `critex.audit` needs to know of a model that learns with an `ExplorerCallback`; place it after that one.
+    """Collects what `critex.audit` needs from a model with an `ExplorerCallback`; place it after that callback.
 
     watch = critex.sb3.AuditCallback(explorer)
     model.learn(10_000, callback=[explorer, watch])
@@ -418,7 +418,7 @@ class AuditCallback(BaseCallback):
         )
 
     def record(self) -> Record:
-        """The last rollout, or all that is in the replay buffer, which must not have wrapped around."""
+        """The last rollout, or the whole replay buffer, which must not have wrapped around."""
         if self._record is not None:
             return self._record
         buffer = getattr(self.model, "replay_buffer", None)
@@ -457,7 +457,7 @@ def _critic_optimizer(model: Any) -> torch.optim.Optimizer:
 
 
 def _ensure_float_rewards(env: Any) -> None:
-    """SubprocVecEnv stacks rewards as they come, and integers would not hold a bonus."""
+    """Make rewards floats: SubprocVecEnv stacks them in their own dtype, and integers cannot hold a bonus."""
     if "step_wait" in env.__dict__:
         return
     step_wait = env.step_wait

@@ -1,10 +1,10 @@
-"""CAE and the other explorers inside TorchRL: a transform for the environment, a loss for the explorers that learn.
+"""CAE and the other explorers in TorchRL: a transform for the environment, a loss for the explorers that learn.
 
     explore = critex.torchrl.ExplorerTransform("cae", alpha=0.2, embed=critex.last_hidden(value_net))
     env = TransformedEnv(GymEnv("CartPole-v1"), Compose(RewardSum(), explore))
 
-Every step gets ("next", "bonus"), the scaled β, and ("next", "reward") becomes r + αβ. A `RewardSum` before it keeps
-counting the extrinsic return.
+Every step gets ("next", "bonus"), the scaled β, and ("next", "reward") becomes r + αβ. A `RewardSum` before the
+transform still sums the extrinsic reward.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
         alpha: exploration coefficient α.
         embed: φ of the critic, `(obs) → [N, d]`, or `(obs, action) → [N, d]` with takes_action=True;
-            `critex.last_hidden(net)` makes one. Explorers with an encoder of their own do not need it.
-        phi_key: instead of `embed`, the entry in which the policy leaves φ. Collectors in other processes then get φ
-            with the weights that they update themselves.
-        dim: the length of φ, where `embed` has no attribute `dim`.
+            `critex.last_hidden(net)` makes one. Explorers with their own encoder do not need it.
+        phi_key: instead of `embed`, the entry to which the policy writes φ. Collectors in other processes then compute φ
+            with their current weights.
+        dim: the length of φ, if `embed` has no attribute `dim`.
         in_keys: observations, ["observation"] by default; several make a dict.
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
             adds its `Gram.increment` and merges that of the others, every `sync_every` steps.
@@ -86,7 +86,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             phi_key,
             dim,
             takes_action,
-        )  # a tuple: the critic's parameters stay the critic's
+        )  # a tuple, so that the critic's parameters are not registered here
         self.reward_key, self.bonus_key, self.phi_key = reward_key, bonus_key, phi_key
         self.shared, self.sync_every, self._unsynced = shared, sync_every, 0
         self._pool: SharedGram | None = None
@@ -133,7 +133,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         if self.explorer is None and self.parent is not None:
             self.build(self.parent)
 
-    # Specs: the bonus stands beside the observations, as RewardSum's entries do; the reward loses its bounds.
+    # Specs: the bonus is listed with the observations, as RewardSum's entries are; the reward loses its bounds.
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         reward = self.parent.full_reward_spec[self.reward_key]
@@ -199,7 +199,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         return next_tensordict
 
     def sync(self) -> None:
-        """Give what this memory has seen to the others, and take in what they have."""
+        """Share this memory's increment with the other processes, and merge theirs."""
         if self._pool is not None:
             self._pool.exchange()
         self._unsynced = 0
@@ -260,7 +260,7 @@ class ExplorerLoss(LossModule):  # type: ignore[misc]
 
 
 class SharedGram:
-    """One lifelong memory of several processes, in a file: Σφφᵀ of all, each with its own `Gram` in step with it."""
+    """A lifelong memory shared by several processes through a file: the file holds Σφφᵀ, each process its own `Gram`."""
 
     def __init__(self, path: str | Path, gram: Any) -> None:
         self.path, self.gram = Path(path), gram
@@ -284,7 +284,7 @@ class SharedGram:
 
 
 def _given_with_action(phi: Tensor, action: Tensor) -> Tensor:
-    """φ(s,a) that the policy has computed already."""
+    """φ(s,a) that the policy has already computed."""
     return phi
 
 

@@ -1,4 +1,4 @@
-"""From an algorithm, an explorer, a preset and an environment to a config.
+"""Resolve algorithm, explorer, preset and environment to a config.
 
 The format of a source, all of it optional:
 
@@ -34,7 +34,7 @@ Table = dict[str, Any]
 
 @dataclass
 class Settings:
-    """What a source says about one algorithm with one explorer on one environment."""
+    """The settings of a source for one algorithm with one explorer on one environment."""
 
     options: Table = field(default_factory=dict)
     """Options of the algorithm, whatever the explorer."""
@@ -67,19 +67,19 @@ def settings(algorithm: str, explorer: str, preset: str | None, env: str) -> Set
         raise unknown("preset", preset, [*presets(), *families()])
     found = Settings()
     for source in dict.fromkeys(name for name in (family, preset) if name):
-        said = _read(source, algorithm, explorer, env)
-        found.options |= said.options
-        found.exploration = found.exploration if said.exploration is None else said.exploration
+        own = _read(source, algorithm, explorer, env)
+        found.options |= own.options
+        found.exploration = found.exploration if own.exploration is None else own.exploration
     return found
 
 
 def preset_options(config: type[Any], preset: str) -> Table:
-    """What a preset says about the options `config` of CAE or CAE+, whatever the algorithm and the environment."""
+    """The preset's values for the options `config` of CAE or CAE+, independent of algorithm and environment."""
     if preset not in presets():
         raise unknown("preset", preset, presets())
-    said = _read(preset, "", "cae_plus", "").exploration or {}
+    options = _read(preset, "", "cae_plus", "").exploration or {}
     known = {option.name for option in fields(config)}
-    return {name: value for name, value in said["bonus"].items() if name in known}
+    return {name: value for name, value in options["bonus"].items() if name in known}
 
 
 @cache
@@ -109,7 +109,7 @@ def _source(name: str) -> Table:
 
 
 def _read(source: str, algorithm: str, explorer: str, env: str) -> Settings:
-    """What one source says, its own sections in order after those of the source that it extends."""
+    """The settings of one source: those of the source that it extends, then its own sections in order."""
     table = _source(source)
     found = Settings()
     if extends := table.get("extends"):
@@ -125,7 +125,7 @@ def _read(source: str, algorithm: str, explorer: str, env: str) -> Settings:
 
 
 def _match(section: Table, env: str) -> re.Match[str] | None:
-    """Whether a section applies to an id; its groups are the N of formulas."""
+    """The match of a section's ids with an id, None if it does not apply; its groups are the N of formulas."""
     pattern = section.get("ids") or (FAMILIES[section["family"]].pattern if "family" in section else ".*")
     return re.fullmatch(pattern, env.partition("?")[0])
 
@@ -138,7 +138,7 @@ def _require_task(source: str, tasks: list[str], env: str) -> None:
 def _add(
     found: Settings, section: Table, algorithm: str, explorer: str, env: str, sizes: dict[str, str]
 ) -> None:
-    """Add what a section says to the settings found so far."""
+    """Add the settings of a section to those found so far."""
     symbol = (split_combination(explorer) or [""])[0]
     entry = {"*": "product", "+": "sum"}.get(symbol, explorer)
     algorithms = _entries(section.get("algorithm", {}), algorithm)
@@ -161,7 +161,7 @@ def _entries(table: Table, name: str) -> list[Table]:
 
 
 def _values(table: Table, env: str, sizes: dict[str, str]) -> Table:
-    """Options as the configs take them: formulas evaluated, tables of tasks looked up, lists as tuples."""
+    """Options in the form of the configs: formulas evaluated, tables of tasks looked up, lists as tuples."""
     plain, _, options = env.partition("?")
     task = plain.rpartition("-")[0]
     values = {}
@@ -170,18 +170,18 @@ def _values(table: Table, env: str, sizes: dict[str, str]) -> Table:
             value = next((value[key] for key in (plain, task, "other") if key in value), None)
         if isinstance(value, str) and value.startswith("="):
             value = eval(value[1:], {"__builtins__": {}}, {key: int(size) for key, size in sizes.items()})
-        if value is None or (name == "env" and options):  # an id with options of its own stays as it is
+        if value is None or (name == "env" and options):  # keep an id that has its own options
             continue
         values[name] = tuple(value) if isinstance(value, list) else value
     return values
 
 
-def _join_parts(found: Settings, said: list[Table | None], parts: tuple[str, str, str]) -> None:
-    """The options of the parts of a combination. If a part is scaled in the learner, the combination is instead."""
+def _join_parts(found: Settings, settings_of_parts: list[Table | None], parts: tuple[str, str, str]) -> None:
+    """Add the options of a combination's parts. If a part is scaled in the learner, the combination is scaled instead."""
     if found.exploration is None:
         return
     options = found.exploration["bonus"]
-    for which, name, part in zip(("first", "second"), parts[1:], said, strict=True):
+    for which, name, part in zip(("first", "second"), parts[1:], settings_of_parts, strict=True):
         bonus = dict((part or {}).get("bonus", {}))
         if bonus.get("scaling") == "batch":
             options |= {"scaling": "batch", "count_rows": bonus.get("count_rows", False)}

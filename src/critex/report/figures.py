@@ -56,7 +56,7 @@ ABOUT = {
     "evaluation": (
         "Evaluation",
         "return",
-        "Extrinsic return of evaluation episodes: own environments, greedy, no bonus.",
+        "Extrinsic return of evaluation episodes: separate environments, greedy, no bonus.",
     ),
     "bonus": ("Bonus over time", "scaled bonus", "Mean scaled bonus β of the steps between two log entries."),
     "bonus_raw": (

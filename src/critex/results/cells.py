@@ -76,7 +76,7 @@ SCORES: Mapping[str, Callable[[RunData], float]] = {
 
 
 def scores(cells: Cells, kind: str, problems: list[str]) -> dict[Cell, list[Score]]:
-    """The final score of each run, of a kind in `SCORES`; `problems` names the runs that have none yet."""
+    """The final score of each run, of a kind in `SCORES`; runs without a score yet are added to `problems`."""
     found: dict[Cell, list[Score]] = {}
     for cell, runs in cells.items():
         for run in runs:

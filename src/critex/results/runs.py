@@ -1,4 +1,4 @@
-"""Load run directories. Whatever is broken or foreign is reported, and everything else is still read."""
+"""Load run directories. Broken files and foreign directories are reported; everything else is still read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunData:
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its end, where it writes its card."""
+        """Whether the run finished, and so wrote its card."""
         return bool(self.card)
 
     @property
@@ -84,7 +84,7 @@ def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
 
 
 def expand(paths: Iterable[Path]) -> list[Path]:
-    """The run directories that these paths stand for."""
+    """The run directories behind these paths."""
     found: list[Path] = []
     for path in paths:
         inside = [] if (path / CONFIG).exists() else sorted(p.parent for p in path.glob(f"*/{CONFIG}"))
@@ -136,7 +136,7 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def column(lines: Sequence[dict[str, Any]], kind: str, name: str, broken: list[str]) -> Series:
-    """Steps and values of one number in the lines of one kind; `broken` names the lines that hold no number there."""
+    """Steps and values of one metric in the lines of one kind; lines without a number there are added to `broken`."""
     rows: list[tuple[float, float]] = []
     for line in lines:
         if line["kind"] == kind and name in line:

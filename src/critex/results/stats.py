@@ -20,7 +20,7 @@ GRID_POINTS = 100
 
 @dataclass(frozen=True)
 class Summary:
-    """Scores of several seeds in five numbers; NaN where one seed is not enough to tell."""
+    """Summary statistics over seeds; NaN where one seed is not enough."""
 
     mean: float
     std: float
@@ -65,7 +65,7 @@ def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_0
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    std = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0  # exactly 0, not the round-off of the mean
+    std = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0  # exactly 0, without the round-off of the mean
     return Summary(mean, std, float(interval.low), float(interval.high), x.size)
 
 
@@ -190,9 +190,9 @@ class Curve:
 
     grid: Floats  # [G]
     seeds: Floats  # [S, G]
-    mean: Floats  # [G], over the seeds that have a value there
-    std: Floats  # [G], sample standard deviation; NaN where fewer than two have one
-    n: NDArray[Any]  # [G], how many have one
+    mean: Floats  # [G], over the seeds with a value there
+    std: Floats  # [G], sample standard deviation; NaN where fewer than two seeds have a value
+    n: NDArray[Any]  # [G], number of seeds with a value
 
 
 def aggregate(series: Sequence[tuple[ArrayLike, ArrayLike]], grid: Floats) -> Curve:

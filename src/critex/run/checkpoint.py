@@ -1,4 +1,4 @@
-"""Checkpoints: atomic, checksummed, the last two kept, loaded without executing anything (see `critex.data.files`)."""
+"""Checkpoints: atomic and checksummed, the last two kept; loading executes no code (see `critex.data.files`)."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class ChunkedPart(Part, Protocol):
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write one checkpoint file, whole or not at all."""
+    """Write one checkpoint file atomically."""
     save_state(path, KIND, state)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The state in one checkpoint file; `Damaged` where the file is not what was written."""
+    """The state in one checkpoint file; `Damaged` if the file has changed since it was written."""
     return load_state(path, KIND)[0]
 
 
 def load_part(name: str, part: Part, states: Any, directory: Path | None = None) -> None:
-    """Restore one part from the parts of a checkpoint, with its chunks where `directory` is given.
+    """Restore one part from the parts of a checkpoint, with its chunks if `directory` is given.
 
-    Whatever goes wrong is `Damaged`: a checkpoint that somebody crafted can fail in any way.
+    Any failure raises `Damaged`: a maliciously crafted checkpoint can fail in any way.
     """
     try:
         part.load_state_dict(states[name])
@@ -94,7 +94,7 @@ class Checkpoints:
         return sorted(self.directory.glob("step-*.ckpt"), reverse=True)
 
     def valid(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """The checkpoints of this run that can be read, newest first; each other one on the way is reported."""
+        """The readable checkpoints of this run, newest first; each unreadable one before them is reported."""
         run_id = read_run_id(self._run) if (self._run / CONFIG).exists() else ""
         for path in self.files():
             try:
@@ -106,13 +106,13 @@ class Checkpoints:
                 yield path, state
 
     def newest(self) -> dict[str, Any]:
-        """The newest valid state, with `["parts"]` by name; a `UserError` where there is none."""
+        """The newest valid state, with `["parts"]` by name; a `UserError` if there is none."""
         for _, state in self.valid():
             return state
         raise self.none_valid()
 
     def none_valid(self, reason: object = "") -> UserError:
-        """The error for a run that no checkpoint can continue; `reason` tells why the last one could not."""
+        """The error for a run without a usable checkpoint; `reason` says why the last one could not be used."""
         why = f" ({reason})" if reason else ""
         return UserError(
             f"no valid checkpoint in {self.directory}{why}; start a new run in another directory"

@@ -83,8 +83,8 @@ def _plain(value: Any, where: str) -> Any:
 def from_dict(cls: type[T], data: dict[str, Any], where: str = "") -> T:
     """Build the dataclass `cls` from nested dictionaries; a missing key takes the default of its field.
 
-    Strict: an unknown key, a value of another type and a missing key without default are a `UserError` that
-    names the key (dotted, `where` in front). The one conversion is from int to float.
+    Strict: an unknown key, a value of the wrong type, or a missing key without default is a `UserError` that
+    names the key (dotted, prefixed with `where`). The only conversion is from int to float.
     """
     hints = get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
     elif (origin or hint) is dict and isinstance(value, dict):
         return {k: _typed(args[1], v, f"{where}.{k}") for k, v in value.items()} if args else value
     else:
-        matches = type(value) is hint  # exact, so that True is no int
+        matches = type(value) is hint  # exact, so that True is not an int
     if not matches:
         name = getattr(hint, "__name__", str(hint)) if not args else str(hint)
         raise UserError(f"config key {where!r} is {value!r}; it must be of type {name}")
@@ -146,7 +146,7 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
 
 
 def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
-    """`value` as the first of the types that takes it."""
+    """`value` as the first of the types that accepts it."""
     if value is None and type(None) in hints:
         return None
     errors = []

@@ -1,4 +1,4 @@
-"""Evaluation episodes, with environments and seeds of their own and without a bonus."""
+"""Evaluation episodes: separate environments and seeds, no bonus."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MAX_ENVS = 10
 MAX_EPISODE = 100_000
 
 Policy = Callable[[Tree], torch.Tensor]
-"""obs → action, both [N, …], greedy; it must not change the agent."""
+"""obs → action, both [N, …], greedy; must not change the agent."""
 
 
 @runtime_checkable
 class Recurrent(Protocol):
-    """A policy that remembers the episode it is in."""
+    """A policy with a recurrent state."""
 
     def restart(self, ended: torch.Tensor) -> None:
-        """Forget the episodes that ended, [N]."""
+        """Reset the recurrent state of the environments whose episode ended, [N]."""
 
 
 class EpisodeLike(Protocol):
@@ -43,11 +43,11 @@ class EpisodeLike(Protocol):
 
     @property
     def ago(self) -> int:
-        """Environment steps of the run since it ended; 0 where episodes are reported as they end."""
+        """Environment steps taken since it ended; 0 if episodes are reported as they end."""
 
     @property
     def measures(self) -> dict[str, float]:
-        """What else the environment measured, such as `coverage`."""
+        """Other measures of the environment, such as `coverage`."""
 
 
 class EvalEnvs(Protocol):
@@ -79,10 +79,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `episodes` episodes; return their mean return, every return and every length.
 
-    Each of the N envs plays a fixed number of episodes: to take the first ones to finish would favour short ones.
+    Each of the N envs plays a fixed number of episodes: counting the first to finish would favour short ones.
     The global generators are seeded for the evaluation and restored afterwards, so training is not affected.
     `max_steps` is for environments without a time limit: the evaluation ends after that many steps per episode,
-    and `unfinished` counts the missing episodes.
+    and `unfinished` counts the episodes that did not finish.
     """
     n = min(episodes, MAX_ENVS)
     quota = [episodes // n + (i < episodes % n) for i in range(n)]

@@ -53,7 +53,7 @@ class Lock:
         self._fd = open_file(self._path, os.O_RDWR | os.O_CREAT)
         try:
             import fcntl
-        except ImportError:  # no locks on this platform: the user must not start two processes on one run
+        except ImportError:  # no file locks on this platform: users must not start two processes on one run
             return
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

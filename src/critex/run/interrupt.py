@@ -28,7 +28,7 @@ class StopSignals:
         self._handlers: dict[int, Any] = {}
 
     def catch(self) -> None:
-        """Handle the signals, unless they are ignored or this is not the main thread, the only one that may."""
+        """Install the handlers, unless the signals are ignored or this is not the main thread."""
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(signum) is not signal.SIG_IGN:

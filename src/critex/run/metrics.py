@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, only ever appended to.
+"""metrics.jsonl: one JSON object per line, append-only.
 
 Every line has `kind` ("episode", "train" or "eval"), `step` (environment steps taken) and `time`. The fields
 named in `TIMING_FIELDS` depend on the machine; the others are the same in every repetition of the run.
@@ -71,7 +71,7 @@ class MetricsFile:
             return os.fstat(self._fd).st_size
 
     def truncate(self, length: int) -> None:
-        """Drop what was written after the checkpoint that recorded this length; `Damaged` if the file is shorter."""
+        """Drop the lines written after the checkpoint that recorded this length; `Damaged` if the file is shorter."""
         with disk_errors(self.path):
             size = os.fstat(self._fd).st_size
             if size < length:
@@ -116,7 +116,7 @@ def read_metrics(path: Path | str, broken: list[str] | None = None) -> list[dict
 
 
 def _checked(line: Any) -> dict[str, Any]:
-    """The line with its numbers restored; a `ValueError` where it is not a line of metrics."""
+    """The line with its numbers restored; a `ValueError` if it is not a line of metrics."""
     if not isinstance(line, dict):
         raise ValueError("not a JSON object")
     if not isinstance(line.get("kind"), str) or type(line.get("step")) is not int:

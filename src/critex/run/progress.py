@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. Losing the reader stops nothing."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. A closed stdout does not stop it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Silent:
 
 
 class Guarded:
-    """Falls silent when stdout is gone, as after `critex train … | head -1`; the run goes on."""
+    """Stops printing when stdout is closed, as after `critex train … | head -1`; the run continues."""
 
     def __init__(self, display: Display):
         self.display: Display = display
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Show these numbers while somebody reads them."""
+        """Show these numbers while stdout is open."""
         try:
             self.display.update(step, sps, mean_return, bonus)
         except (OSError, ValueError):  # a broken pipe, a full disk, a closed file
@@ -97,7 +97,7 @@ class Lines:
 
 
 class Bar:
-    """A rich progress bar, refreshed by `update` alone: it has no thread of its own."""
+    """A rich progress bar, refreshed only by `update`, without a thread."""
 
     def __init__(self, name: str, total: int, start: int):
         from rich.console import Console

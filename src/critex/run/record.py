@@ -1,4 +1,4 @@
-"""config.toml, every option of a run and the versions it was made with; card.json, what the run cost."""
+"""config.toml: the options of a run and the versions it was made with; card.json: what the run cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def git_revision() -> str | None:
 def write_config(directory: Path, algorithm: str, config: dict[str, Any], run_id: str = "") -> None:
     """Write config.toml. TOML has no null, so the fields that are None are listed under `none`.
 
-    `run_id` is also in every checkpoint, so that one of another run is recognised.
+    `run_id` is also in every checkpoint, so that checkpoints of another run are recognised.
     """
     none: list[str] = []
 
@@ -107,7 +107,7 @@ def _document(run: Path) -> dict[str, Any]:
     path = run / CONFIG
     try:
         return tomllib.loads(read_file(path).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # not UTF-8 and not TOML are ValueErrors
+    except (OSError, ValueError, RecursionError) as error:  # invalid UTF-8 and invalid TOML are ValueErrors
         raise UserError(f"cannot read {path}: {error}") from error
 
 
@@ -129,7 +129,7 @@ def require_run(directory: Path) -> None:
 
 
 def require_free(directory: Path) -> None:
-    """Refuse a directory with other files than those that an interrupted `Run.create` leaves behind."""
+    """Refuse a directory with files other than those that an interrupted `Run.create` leaves behind."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file; choose another --out")
     if (directory / CONFIG).exists():

@@ -54,7 +54,7 @@ from critex.run.sinks import TENSORBOARD
 from critex.run.visits import VISITS, Visits
 
 TICK = 0.5
-"""Seconds between two checks of what depends on time: flushing metrics, the display, timed checkpoints."""
+"""Seconds between two checks of everything timed: flushing metrics, the display, timed checkpoints."""
 
 
 class Run:
@@ -130,7 +130,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str, config: Any) -> Self:
-        """Resume the run in `path`; `config` is what `from_dict` makes of `read_config(path)`."""
+        """Resume the run in `path`; `config` comes from `from_dict` and `read_config(path)`."""
         path = Path(path)
         require_run(path)
         if (path / CARD).exists():
@@ -141,7 +141,7 @@ class Run:
             return cls(path, config, read_run_id(path), resume=True)
 
     def attach(self, **parts: Part) -> None:
-        """Name everything that has a state; a resumed run restores it here, with the global generators.
+        """Register everything that has a state; a resumed run restores it here, with the global generators.
 
         A part has `state_dict` and `load_state_dict`, in plain values and tensors; a large one also has
         chunks (see `ChunkedPart`), in checkpoints/<name>. Call it once, before the loop.
@@ -199,7 +199,7 @@ class Run:
             self.close()
         if (
             error and not self._resume and not self._begun
-        ):  # refused: leave nothing in the way of the next try
+        ):  # the run never started: leave nothing behind that would block the next try
             for name in (CONFIG, METRICS, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -217,10 +217,10 @@ class Run:
 
         Checkpoints are written, and Ctrl-C takes effect, between iterations only.
 
-        What makes resuming exact: an iteration may depend on the attached parts, the step, the config and the
-        global generators, and on nothing else. A local variable that survives an iteration (a moving average, a
-        count of updates, the current observation) must be in the state of an attached part, or be computed
-        from it before the loop, as in `obs = envs.obs`.
+        Resuming is exact if an iteration depends only on the attached parts, the step, the config and the global
+        generators. A local variable that outlives an iteration (a moving average, a count of updates, the current
+        observation) must be part of the state of an attached part, or be computed from it before the loop, as in
+        `obs = envs.obs`.
         """
         self._begin(total)
         signals, clock = self._signals, time.perf_counter
@@ -348,7 +348,7 @@ class Run:
         return {"run": run, "log": self._log.state_dict(), "parts": parts, "rng": rng_state()}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restore everything from one checkpoint; `Damaged`, whatever goes wrong."""
+        """Restore everything from one checkpoint; any failure is `Damaged`."""
         try:
             stored, run = state["parts"], state["run"]
             seed = run.get("seed", self.options.seed)
@@ -374,7 +374,7 @@ class Run:
             raise Damaged(f"{type(error).__name__}: {error}") from error
 
     def _remember(self, parts: Mapping[str, Any]) -> None:
-        """Keep, for `prune_chunks`, what the checkpoints on disk refer to."""
+        """Record the chunks that the checkpoints on disk refer to, for `prune_chunks`."""
         names = [name for name, part in self._parts.items() if isinstance(part, ChunkedPart)]
         self._kept[self.step] = {name: without_tensors(parts[name]) for name in names}
         for old in sorted(self._kept)[:-KEPT]:

@@ -37,7 +37,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def limit_threads(number: int) -> None:
-    """Set the number of threads of torch and of the BLAS of NumPy and SciPy, whose products here are too small to split."""
+    """Set the threads of torch and of the BLAS of NumPy and SciPy; our matrix products are too small to split."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
     torch.set_num_threads(number)

@@ -1,4 +1,4 @@
-"""Mirrors of the metrics: TensorBoard where it is installed, Weights & Biases when asked for."""
+"""Metric sinks: TensorBoard if it is installed, Weights & Biases on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sink(Protocol):
 
 
 def open_sinks(run: Path, options: RunConfig, config: dict[str, Any], run_id: str, step: int) -> list[Sink]:
-    """The mirrors this run wants; what they hold after `step` is taken back, for it will come again."""
+    """The sinks that the options ask for; their entries after `step` are dropped, since they will be logged again."""
     sinks: list[Sink] = []
     if options.tensorboard:
         with contextlib.suppress(ImportError):
@@ -61,13 +61,13 @@ class TensorBoard:
                 self._writer.add_scalar(name, value, line["step"])
 
     def close(self) -> None:
-        """Write what is waiting."""
+        """Write what is buffered."""
         with disk_errors(self._path):
             self._writer.close()
 
 
 class WandB:
-    """A Weights & Biases run that a resumed run continues: steps it has seen before are ignored there."""
+    """A Weights & Biases run, continued by a resumed run; it ignores steps that were logged before."""
 
     def __init__(self, run: Path, config: dict[str, Any], run_id: str):
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROWS = 12  # with more jobs, the table shows only those that run or failed
-WIDE = 110  # narrower terminals get no progress bars, so that no column is cut
+WIDE = 110  # narrower terminals get no progress bars, so that no column is truncated
 LINE_SECONDS = 20.0
 
 Show = Callable[[Mapping[Job, str]], None]
@@ -142,7 +142,7 @@ def _kinds(job: Job) -> tuple[object, ...]:
 
 
 class LogLines:
-    """For a log file: one line when a job ends, and every 20 seconds one about the whole."""
+    """For a log file: one line when a job ends, and a summary of all jobs every 20 seconds."""
 
     def __init__(self, board: Board) -> None:
         self._board = board

@@ -15,7 +15,7 @@ from critex.run.files import LOCK, in_use
 from critex.run.metrics import METRICS
 from critex.run.record import CARD, CONFIG
 
-TAIL = 5  # lines of its log that are shown for a failure
+TAIL = 5  # lines of a failed job's log to show
 
 
 class Progress(NamedTuple):
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def in_use(self) -> bool:
-        """Whether some process, ours or not, works on it."""
+        """Whether some process, ours or another's, is working on it."""
         return in_use(self.out)
 
     @property

@@ -17,7 +17,7 @@ from critex.suite.jobs import Failure, Job
 from critex.suite.ledger import Ledger
 from critex.suite.places import Here, Place, Worker
 
-PAUSE = 0.5  # seconds between two looks at the jobs
+PAUSE = 0.5  # seconds between two polls of the jobs
 TRIES = 2
 
 
@@ -31,8 +31,8 @@ def launch(
     """Run every job that is not finished, `parallel` at a time; return the jobs that failed twice.
 
     With a directory as `ledger`, its ledger.jsonl records what ran where. Ctrl-C and SIGTERM ask every run to write a
-    checkpoint and stop, and are then raised as `Interrupted`; the same call later continues from there. Runs that
-    another launcher works on, or that outlived one that was killed, are waited for and never started twice.
+    checkpoint and stop, and are then raised as `Interrupted`; the same call later continues from there. Runs in use by
+    another launcher, or left running by one that was killed, are waited for and never started twice.
     """
     launcher = Launcher(jobs, parallel, place or Here(), Ledger(ledger))
     signals = _Quiet()
@@ -54,7 +54,7 @@ def launch(
 
 
 class _Quiet(StopSignals):
-    """Prints nothing, which would tear the live table: the table itself says that the runs are stopping."""
+    """Prints nothing, since that would garble the live table: the table itself shows that the runs are stopping."""
 
     def _handle(self, signum: int, _: FrameType | None) -> None:
         if self.caught:
@@ -68,7 +68,7 @@ class Launcher:
     def __init__(self, jobs: Sequence[Job], parallel: int, place: Place, ledger: Ledger) -> None:
         self._parallel, self._place, self._ledger = parallel, place, ledger
         self._waiting = deque(job for job in jobs if not job.finished)
-        self._elsewhere: list[Job] = []  # another process works on them
+        self._elsewhere: list[Job] = []  # in use by another process
         self._running: dict[Job, Worker] = {}
         self._noted: set[Job] = set()  # the running jobs whose start is in the ledger
         self._tries: Counter[Job] = Counter()
@@ -95,7 +95,7 @@ class Launcher:
         return list(self._failed.values())
 
     def look(self) -> bool:
-        """Collect what has ended and start what can start; return whether anything is left to wait for."""
+        """Collect the jobs that ended and start the next ones; return whether any job is still waiting or running."""
         self._collect()
         for job in [job for job in self._elsewhere if not job.in_use]:
             self._elsewhere.remove(job)
@@ -157,7 +157,7 @@ class Launcher:
             began = worker.began()
             del self._running[job]
             self._noted.discard(job)
-            if job.finished:  # the card, not the exit code, says that a run is finished
+            if job.finished:  # decided by the card, not by the exit code
                 self._finished.append(job)
                 self._ledger.ended(job, "finished" if code == 0 else "deferred")
             elif job.in_use and not (began and job.owner == began.pid):  # another launcher's process has it

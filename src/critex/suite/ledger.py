@@ -47,7 +47,7 @@ class Ledger:
         self._write("ended", job, {**where, "outcome": outcome, **why})
 
     def close_abandoned(self, job: Job) -> None:
-        """Record the end of attempts whose launcher was killed; one that another launcher has just started goes on."""
+        """Record the end of attempts whose launcher was killed; an attempt whose process is alive stays open."""
         while (began := self._open.get(self._name(job))) and not job.in_use and not _alive(began[-1]):
             self.ended(job, "finished" if job.finished else "abandoned")
 
@@ -65,7 +65,7 @@ class Ledger:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 size = os.fstat(fd).st_size
-                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a crash left half a line
+                cut = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a crash truncated the last line
                 write_all(fd, b"\n" * cut + json.dumps(line, ensure_ascii=False).encode() + b"\n")
             finally:
                 os.close(fd)

@@ -25,14 +25,14 @@ class Manifest(Options):
     suite: str
     version: Count
     budget: Positive
-    """Every run has so many times the steps of the suite."""
+    """Steps of every run, as a fraction of the suite's."""
 
 
 def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
     """The manifest of a directory of runs.
 
-    A `UserError` says why where there is none, it is broken, its suite is unknown or, if given, not `suite`, or its
-    version is not the one that this critex has.
+    A `UserError` if there is none, if it is broken, if its suite is unknown or is not the given `suite`, or if its
+    version differs from the one of this critex.
     """
     path = directory / MANIFEST
     try:
@@ -43,7 +43,7 @@ def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
             f"{directory} is no directory of a suite's runs: {why}; "
             f"make one with: critex suite run NAME --out {directory}"
         ) from None
-    except (OSError, ValueError) as error:  # UserError, and what is no TOML, are ValueErrors
+    except (OSError, ValueError) as error:  # UserError and invalid TOML are ValueErrors
         raise UserError(f"cannot read {path}: {error}") from error
     if found.suite not in SUITES:
         raise UserError(f"{path} names the suite {found.suite!r}, which this critex does not have")
@@ -59,7 +59,7 @@ def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
 
 
 def claim(directory: Path, suite: Suite, budget: float) -> None:
-    """Make `directory` that of this suite and budget; a `UserError` where it is another's."""
+    """Reserve `directory` for this suite and budget; a `UserError` if it belongs to another."""
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if not (directory / MANIFEST).exists():

@@ -1,4 +1,4 @@
-"""Where runs execute: in processes on this machine, or in the same processes on the nodes of a Ray cluster."""
+"""Where runs execute: in processes on this machine, or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Here:
 
 
 class RayCluster:
-    """A Ray cluster whose nodes see the directory of the runs under the same path; one actor with one CPU per run."""
+    """A Ray cluster whose nodes share the run directory under the same path; each run is an actor with one CPU."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray

@@ -1,4 +1,4 @@
-"""What a suite is: tasks × methods × seeds, and the runs that they make."""
+"""A suite: tasks × methods × seeds, and the runs they define."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from critex.errors import UserError, unknown
 from critex.presets import default_config
 from critex.suite.jobs import Job
 
-# A suite's runs mirror nothing, and checkpoint by the clock: their steps take from microseconds to milliseconds.
+# Suite runs log to metrics.jsonl only. They checkpoint by time, since a step may take microseconds or milliseconds.
 ALWAYS = "--no-tensorboard --checkpoint-every 0 --checkpoint-minutes 5"
 
 
@@ -21,11 +21,11 @@ class Task:
 
     env: str
     steps: int | None = None
-    """Environment steps at budget 1; none: those of the preset."""
+    """Environment steps at budget 1; None: the preset's."""
     flags: str = ""
     """Options of `critex train` that every method gets on this task."""
     period: int = 0
-    """What `{period}` stands for in any flags: a number of steps that suits the length of an episode."""
+    """Value of `{period}` in flags: a number of steps that suits the length of an episode."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Method:
     algorithm: str
     explorer: str = "none"
     variant: str = ""
-    """Of several with the same explorer, which one."""
+    """Distinguishes methods with the same explorer."""
     flags: str = ""
     tasks: tuple[str, ...] = ()
     """The tasks it runs on; empty: all."""
@@ -51,7 +51,7 @@ class Method:
 
     @property
     def base(self) -> str | None:
-        """The method it is measured against: the algorithm alone."""
+        """Its baseline: the algorithm alone."""
         return None if self.name == self.algorithm else self.algorithm
 
 
@@ -70,12 +70,12 @@ class Suite:
     paper: str | None = None
     """The table of the paper to compare with (see `critex.tables.paper`)."""
     score: Literal["episodes", "evaluations"] = "episodes"
-    """What a final score averages: the last training episodes, or the last evaluations."""
+    """What the final score averages: the last training episodes, or the last evaluations."""
     version: int = 1
-    """Grows when a change of the constants makes earlier runs incomparable."""
+    """Increased when a change of the constants makes earlier runs incomparable."""
 
     def cells(self, only: Collection[str] = (), tasks: Collection[str] = ()) -> Iterator[tuple[Task, Method]]:
-        """Every (task, method) to be run, of the methods `only` and the `tasks` named; of all where empty.
+        """Every (task, method) to run, restricted to the methods `only` and to `tasks`; empty means all.
 
         `sac` means all methods of SAC, `sac+cae` that one, `sac+none` SAC alone. An unknown name is a `UserError`.
         """
@@ -117,7 +117,7 @@ class Suite:
         tasks: Collection[str] = (),
         seeds: Sequence[int] = (),
     ) -> list[Job]:
-        """The runs in `out`/<task>/<method>/seed-<n>; the first seed of every cell comes before any second."""
+        """The runs in `out`/<task>/<method>/seed-<n>; every cell gets its first seed before any gets its second."""
         cells = list(self.cells(only, tasks))
         if not cells:
             raise UserError(f"{self.name} has no run of {', '.join(only)} on {', '.join(tasks)}")

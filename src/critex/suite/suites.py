@@ -39,13 +39,13 @@ SMOKE = {
 
 
 def _smoke_envs() -> dict[str, str]:
-    """Where the smoke test trains each algorithm; one of another package on its own default environment."""
+    """The environment on which the smoke test trains each algorithm; for plug-ins, their default environment."""
     envs = {
         name: "CartPole-v1" if name in ("dqn", "impala", "ppo_recurrent") else "Pendulum-v1"
         for name in ALGORITHMS.own
     }
     for name in ALGORITHMS.added():
-        with suppress(UserError):  # a package that cannot be loaded does not take the suites with it
+        with suppress(UserError):  # a plug-in that cannot be loaded must not break the suites
             envs[name] = algorithm_module(name).Config.env
     return envs
 
@@ -158,13 +158,13 @@ SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL)}
 
 
 def suite_named(name: str) -> Suite:
-    """The suite of that name; a `UserError` with the near matches where there is none."""
+    """The suite of that name; a `UserError` with near matches if there is none."""
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name]
 
 
-# The paper's runs on MiniHack follow the released code: the bonus without its root, memories that end with the episode.
+# The paper's runs on MiniHack follow the released code: the bonus without the square root, and episodic memories.
 MINIHACK = (
     *(f"MultiRoom-{name}" for name in ("N4", "N4-Locked", "N6", "N6-Locked", "N10-OpenDoor")),
     *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),

@@ -1,4 +1,4 @@
-"""Tables by name: those of our suites and of the paper, and how a directory of runs fills them."""
+"""Tables by name, of our suites and of the paper, and how to fill them from a directory of runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELEVEN_ACTIONS = "MiniHack-Freeze-Horn-Restricted-v0"  # Table 2 counts the netw
 
 @dataclass(frozen=True)
 class NamedTable:
-    """An empty table and what fills it."""
+    """An empty table and the runs that fill it."""
 
     name: str
     grid: Grid
@@ -60,7 +60,7 @@ def table_named(name: str) -> NamedTable:
 
 
 def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Grid, Cells]:
-    """Fill the table with the runs of a suite's directory; without one it holds the paper's numbers alone.
+    """Fill the table with the runs of a suite's directory; without one it holds only the paper's numbers.
 
     A `UserError` if the directory does not exist or belongs to another suite or version.
     """

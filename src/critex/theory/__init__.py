@@ -1,4 +1,4 @@
-"""The provable side: Algorithm 3 of the paper's appendix, the peers of its Table 1, and exact regret."""
+"""Theory: Algorithm 3 of the paper's appendix, the methods of its Table 1, and exact regret."""
 
 from critex.theory.algorithm3 import CAE
 from critex.theory.planning import Agent, Episode, Streams, evaluate, optimal, play, regret

@@ -1,4 +1,4 @@
-"""Algorithm 3 of the paper's appendix: DQN enhanced with CAE, in the form that its theorem is about."""
+"""Algorithm 3 of the paper's appendix: DQN enhanced with CAE, in the form that the theorem analyses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from critex.theory.problems import Array, Problem
 
 
 class CAE:
-    """Q_h = θ_hᵀφ(·|W_h) + αβ_h, with own A_h, b_h, θ_h and W_h for every step h; for all seeds at once.
+    """Q_h = θ_hᵀφ(·|W_h) + αβ_h, with separate A_h, b_h, θ_h and W_h for every step h; for all seeds at once.
 
-    φ(·|W_h) takes (s; a; s; a) of length 1 and D = 2(n + A) numbers to D numbers with ‖φ‖ ≤ 1. Within an episode every
-    step h changes parameters of its own and reads the targets Q̄ that stand still until the episode ends, so all steps
-    are updated together after it, which is the same.
+    φ(·|W_h) maps (s; a; s; a), a unit vector of D = 2(n + A) entries, to D features with ‖φ‖ ≤ 1. Within an episode each
+    step h changes only its own parameters, and the targets Q̄ are fixed until the episode ends. All steps can therefore be
+    updated together after the episode, with the same result.
 
     Args:
         alpha: the exploration coefficient; `bound.theorem_alpha` is the theorem's.
         step_size: η of the gradient step on W over all stored episodes; `bound.theorem_step_size` is the theorem's.
-        strategy: the red lines of the algorithm (ucb) or the blue ones (thompson).
-        refit: recompute A_h and b_h from all episodes under today's φ and Q̄. Not in the algorithm, whose sums keep
-            the features and targets of their day; it is what `rebuild_every` does in deep RL.
+        strategy: the algorithm's red lines (ucb) or blue lines (thompson).
+        refit: recompute A_h and b_h from all episodes under the current φ and Q̄. Not in the algorithm, whose sums keep
+            the features and targets of the time of the visit; the counterpart of `rebuild_every` in deep RL.
     """
 
     layers = 2
@@ -112,10 +112,10 @@ class CAE:
             self.gram.rebuild(each, i if self.gram.memories > 1 else None)
 
     def _train(self, following: Array) -> None:
-        """W ← W − η∇L with L = Σ_t |θᵀφ(s^t,a^t|W) − r^t − γ max Q̄(s'^t)|²; θ is held."""
+        """W ← W − η∇L with L = Σ_t |θᵀφ(s^t,a^t|W) − r^t − γ max Q̄(s'^t)|²; θ is held constant."""
         visits, targets = (t.flatten(2) for t in self._stored(following))
         value = self.linear(self.phi())
-        loss = (visits * value**2 - 2 * targets * value).sum()  # L but for a constant
+        loss = (visits * value**2 - 2 * targets * value).sum()  # L up to a constant
         self.network.descend(loss, self.step_size)
 
     def _stored(self, following: Array) -> tuple[Tensor, Tensor]:

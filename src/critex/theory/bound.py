@@ -53,7 +53,7 @@ def network_term(
     """Third term with C₃ = 1: H L³ D^{5/2} M √(log ι log(1/σ) log(M|A|/σ)) ‖q − q̃‖ / ι^{1/6}.
 
     `error` is ‖q − q̃‖ in the norm of H⁻¹. The tangent kernel H of all visited pairs is singular as soon as one pair
-    was visited twice; what we draw has the identity in its place.
+    was visited twice; our plots use the identity instead.
     """
     m = np.asarray(episodes, float)
     logs = math.log(width) * math.log(1 / sigma) * np.log(m * actions / sigma)

@@ -1,4 +1,4 @@
-"""What an agent must remember of all its episodes. States are finite, so sums suffice and no episode is stored."""
+"""Sufficient statistics of all episodes. States are finite, so sums suffice and no episode is stored."""
 
 from __future__ import annotations
 

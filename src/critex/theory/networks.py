@@ -14,7 +14,7 @@ from critex.theory.planning import Streams
 class Network:
     """f(x) = W_Lᵀ relu(… relu(W_1ᵀx)) for each seed and step; `weights` are [S, H, in, out], without biases.
 
-    Entries of a hidden layer are N(0, 2/out) and those of the last N(0, 1/out): ‖f(x)‖ ≈ ‖x‖ at first.
+    Entries of a hidden layer are N(0, 2/out) and those of the last N(0, 1/out): ‖f(x)‖ ≈ ‖x‖ at initialisation.
     """
 
     def __init__(self, streams: Streams, copies: int, sizes: tuple[int, ...]) -> None:
@@ -40,6 +40,6 @@ class Network:
 
 
 def in_unit_ball(phi: Tensor) -> Tensor:
-    """φ / max(1, ‖φ‖), [..., d]: the theorem wants ‖φ‖ ≤ 1."""
+    """φ / max(1, ‖φ‖), [..., d]: the theorem requires ‖φ‖ ≤ 1."""
     out: Tensor = phi / phi.norm(dim=-1, keepdim=True).clamp_min(1.0)
     return out

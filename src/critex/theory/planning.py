@@ -1,4 +1,4 @@
-"""Exact values by dynamic programming, episodes of many seeds at once, and the regret between the two."""
+"""Exact values by dynamic programming, episodes of many seeds at once, and their exact regret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critex.theory.problems import Array, Integers, Problem
 
 
 class Streams:
-    """One generator for each seed: what a seed draws does not depend on the seeds that run beside it."""
+    """One generator for each seed, so that its draws do not depend on which other seeds run at the same time."""
 
     def __init__(self, seeds: Sequence[int], name: str) -> None:
         self.seeds = tuple(seeds)
@@ -100,7 +100,7 @@ def regret(
 ) -> Array:
     """V*_1(s_1^m) − V_1^{π_m}(s_1^m) of each episode m, exactly: [S, M].
 
-    π_m is greedy in Q^m and stays as it is for the whole episode, so its value is a matter of dynamic programming.
+    π_m is greedy in Q^m and fixed for the whole episode, so dynamic programming gives its exact value.
     """
     streams, best = Streams(seeds, "environment"), optimal(problem)[:, 0].max(-1)
     seed, instance = np.arange(len(seeds)), np.arange(len(best))

@@ -62,7 +62,7 @@ def tabular(name: str, transition: Array, reward: Array, horizon: int, start: in
 
 
 def riverswim(seeds: Sequence[int] = (), size: int = 4, horizon: int = 8) -> Problem:
-    """RiverSwim: the current pushes left, where a crumb lies; the reward is at the right bank."""
+    """RiverSwim: the current pushes left, where there is a small reward; the large one is at the right bank."""
     P, r = np.zeros((size, 2, size)), np.zeros((size, 2))
     for s in range(size):
         P[s, 0, max(s - 1, 0)] = 1.0

@@ -1,4 +1,4 @@
-"""Which methods run on which problems, with which coefficient. `tuned.toml` has the coefficients."""
+"""Suites of methods and problems. The coefficients of the methods are in `tuned.toml`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BANDIT_METHODS: dict[str, Callable[..., Any]] = {
     "neural-lin-ts": NeuralLinTS,
 }
 ALPHAS = (0.1, 0.5, 2.0)
-"""The grid from which every method gets its coefficient."""
+"""The grid from which the coefficient of every method is tuned."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class Outcome(NamedTuple):
 
     regret: Array  # per episode, [S, M]
     facts: dict[str, float]
-    """What the theorem speaks of: α, D, H, |A|, λ, the potential and its bound, ‖q − q̃‖."""
+    """The quantities of the theorem: α, D, H, |A|, λ, the potential and its bound, ‖q − q̃‖."""
 
 
 @cache
 def tuned() -> dict[str, dict[str, float]]:
-    """α of every method on `mdps` and on `bandits`, chosen from `ALPHAS` on seeds that no result uses."""
+    """α of every method on `mdps` and on `bandits`, chosen from `ALPHAS` on held-out seeds."""
     text = (files("critex.theory") / "tuned.toml").read_text(encoding="utf-8")
     return {kind: dict(methods) for kind, methods in tomllib.loads(text).items()}
 

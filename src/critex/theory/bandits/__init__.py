@@ -1,4 +1,4 @@
-"""The bandit parents of CAE on contextual bandits with known regret."""
+"""The bandit algorithms behind CAE, on contextual bandits with known regret."""
 
 from critex.theory.bandits.lin_ts import LinTS
 from critex.theory.bandits.lin_ucb import LinUCB

@@ -1,4 +1,4 @@
-"""Ridge regression of rewards on features, the frame that the bandits share."""
+"""Ridge regression of rewards on features, shared by all bandit algorithms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Linear:
         return x
 
     def index(self, phi: Array, theta: Array, inverse: Array) -> Array:
-        """What the arms are compared by, [S, arms]."""
+        """The index by which arms are compared, [S, arms]."""
         raise AssertionError(f"{type(self).__name__} does not say how it compares arms")
 
     def choose(self, x: Array) -> Integers:

@@ -13,7 +13,7 @@ from critex.theory.problems import Array
 
 
 class NeuralLinear(Linear):
-    """Every `period` rounds W takes `steps` gradient steps on the mean of |θᵀφ(x|W) − r|² over all rounds, θ held."""
+    """Every `period` rounds W takes `steps` gradient steps on the mean of |θᵀφ(x|W) − r|² over all rounds, θ fixed."""
 
     width, hidden, period, steps, rate = 16, 64, 50, 20, 0.5
 
@@ -31,7 +31,7 @@ class NeuralLinear(Linear):
             return self._embed(x).numpy()
 
     def _embed(self, x: Array) -> torch.Tensor:
-        """φ of (x; x)/√2, as Assumption 1 wants it: [S, rows, d] → [S, rows, width], ‖φ‖ ≤ 1."""
+        """φ of (x; x)/√2, as Assumption 1 requires: [S, rows, d] → [S, rows, width], ‖φ‖ ≤ 1."""
         doubled = torch.from_numpy(np.concatenate([x, x], -1) / 2**0.5)
         return in_unit_ball(self.network(doubled[:, None]))[:, 0]
 

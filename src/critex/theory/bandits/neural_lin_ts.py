@@ -1,4 +1,4 @@
-"""Neural-LinTS (Riquelme et al., 2018): CAE's Thompson line goes back to it."""
+"""Neural-LinTS (Riquelme et al., 2018), on which CAE's Thompson variant is based."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from critex.theory.problems import Array
 
 
 class NeuralLinTS(NeuralLinear, Thompson):
-    """LinTS on φ(x|W). After each training A and b are computed anew from all rounds under the new φ."""
+    """LinTS on φ(x|W). After each training phase A and b are recomputed from all rounds under the new φ."""
 
     def train(self, x: Array, reward: Array) -> None:
         super().train(x, reward)

@@ -1,8 +1,8 @@
-"""Neural-LinUCB (Xu et al., 2022): CAE's UCB line goes back to it."""
+"""Neural-LinUCB (Xu et al., 2022), on which CAE's UCB variant is based."""
 
 from critex.theory.bandits.linear import UCB
 from critex.theory.bandits.neural import NeuralLinear
 
 
 class NeuralLinUCB(NeuralLinear, UCB):
-    """LinUCB on φ(x|W). A and b keep the features of their day, as in Algorithm 3."""
+    """LinUCB on φ(x|W). A and b keep the features as they were when observed, as in Algorithm 3."""

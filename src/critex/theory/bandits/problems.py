@@ -30,7 +30,7 @@ class BanditAgent(Protocol):
         """The arm of each seed, [S], for contexts [S, arms, d]."""
 
     def update(self, x: Array, reward: Array) -> None:
-        """The contexts [S, d] of the chosen arms, and what they paid [S]."""
+        """Learn from the contexts [S, d] of the chosen arms and their rewards [S]."""
 
 
 BANDITS: dict[str, Bandit] = {

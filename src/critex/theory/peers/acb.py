@@ -12,8 +12,8 @@ from critex.theory.problems import Array, Problem
 class ACB(LSVI):
     """Q_h = min(φᵀw_h + α max_j |φᵀu_j|, H − h + 1), where u_j regresses N(0, 1) noise on φ, one draw for each visit.
 
-    With u_j = A_h⁻¹(√λε₀ + Σφε), each φᵀu_j is N(0, φᵀA_h⁻¹φ): an anti-concentrated stand-in for the width. The
-    noise of a visit stays, so an episode costs one addition for each of the ensemble and no new regression.
+    With u_j = A_h⁻¹(√λε₀ + Σφε), each φᵀu_j is N(0, φᵀA_h⁻¹φ): an anti-concentrated estimate of the width. The noise
+    of a visit is kept, so an episode costs one addition per ensemble member and no new regression.
     """
 
     ensemble = 16

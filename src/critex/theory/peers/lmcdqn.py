@@ -1,4 +1,4 @@
-"""LMCDQN (Ishfaq et al., 2024), Adam variant: Langevin Monte Carlo in the place of a posterior."""
+"""LMCDQN (Ishfaq et al., 2024), Adam variant: Langevin Monte Carlo instead of an exact posterior."""
 
 from __future__ import annotations
 

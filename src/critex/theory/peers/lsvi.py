@@ -1,4 +1,4 @@
-"""Least-squares value iteration, the frame that the linear methods share."""
+"""Least-squares value iteration, shared by all linear methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from critex.theory.problems import Array, Problem
 
 
 class LSVI:
-    """For h = H … 1: w_h = A_h⁻¹ Σφ(r + max_a Q_{h+1}(s',a)), and Q_h is what a method makes of φᵀw_h."""
+    """For h = H … 1: w_h = A_h⁻¹ Σφ(r + max_a Q_{h+1}(s',a)); each method defines Q_h from φᵀw_h."""
 
     def __init__(
         self, problem: Problem, streams: Streams, alpha: float, ridge: float = 1.0, phi: Array | None = None
@@ -19,7 +19,7 @@ class LSVI:
         self.memory = Regression(problem, len(streams), ridge, phi)
 
     def prepare(self) -> None:
-        """What a method needs once an episode, before its values."""
+        """Compute what a method needs once per episode, before its values."""
 
     def value(self, h: int, w: Array) -> Array:
         """Q_h(s,a), [S, n, A], from the regression w_h [S, d]."""

@@ -11,8 +11,8 @@ from critex.theory.problems import Array
 class LSVIPHE(LSVI):
     """Q_h = min(max_j φᵀ(w_h + αξ_j), H − h + 1)₊ with fresh noise on every target and on the prior each episode.
 
-    Noise α·N(0, 1) on the targets and α·N(0, λI) on the ridge move w_h by A_h⁻¹ α(Σφε + √λε₀), whose law is exactly
-    α·N(0, A_h⁻¹): that is what we draw.
+    Noise α·N(0, 1) on the targets and α·N(0, λI) on the ridge change w_h by A_h⁻¹ α(Σφε + √λε₀), whose distribution is
+    exactly α·N(0, A_h⁻¹); we sample that directly.
     """
 
     ensemble = 8

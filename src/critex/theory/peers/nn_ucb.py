@@ -16,8 +16,8 @@ from critex.theory.problems import Array, Problem
 class NNUCB:
     """Q_h = min(f(s,a|W_h) − f(s,a|W_h⁰) + α√(gᵀΛ_h⁻¹g), H − h + 1), g = ∇_W f, Λ_h = λI + Σgg at each visit.
 
-    W_h takes `steps` gradient steps an episode on the mean squared error plus λ‖W − W⁰‖²/m. Λ_h has as many rows as
-    the network has parameters, hence small networks: two layers, 2(n + A) → `hidden` → 1, of which the first learns.
+    W_h takes `steps` gradient steps per episode on the mean squared error plus λ‖W − W⁰‖²/m. Λ_h has as many rows as
+    the network has parameters, so networks are small: two layers, 2(n + A) → `hidden` → 1, of which the first is trained.
     """
 
     hidden, steps, rate = 8, 8, 0.5

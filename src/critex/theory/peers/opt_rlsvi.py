@@ -11,7 +11,7 @@ from critex.theory.problems import Array
 class OPTRLSVI(LSVI):
     """Q_h = φᵀ(w_h + αξ), ξ ~ N(0, A_h⁻¹), where the width √(φᵀA_h⁻¹φ) is below `lower`.
 
-    Above `upper` Q_h is the most that can be had, H − h + 1; between the two it goes linearly from one to the other.
+    Above `upper` Q_h is the largest possible value, H − h + 1; between the two it is interpolated linearly.
     """
 
     lower, upper = 0.5, 0.9
