@@ -14,6 +14,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import csv
 import json
 import tempfile
 import warnings
@@ -113,31 +114,67 @@ def with_critex(task: Task, seed: int, explore: bool) -> list[float]:
         return [line["return"] for line in lines if line["kind"] == "episode"]
 
 
+FIELDS = (
+    "task",
+    "trainer",
+    "explorer",
+    "alpha",
+    "seed",
+    "steps",
+    "window",
+    "mean_return",
+    "episodes",
+    "best_return",
+)
+
+
 def main() -> None:
-    """Print a row per task and method: mean return of the last training episodes, each seed and their mean."""
+    """Print a row per task and method, and write a CSV row per run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tasks", nargs="+", choices=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int)
+    parser.add_argument("--steps", type=int, help="environment steps of each run, in place of the task's own")
+    parser.add_argument("--out", type=Path, help="CSV file to write")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     gym.register(MULTIROOM, entry_point=flat_multiroom)
-    print("| task | trainer | explorer | return of each seed | mean |\n|---|---|---|---|---|")
+    runs: list[dict[str, Any]] = []
+    print("| task | trainer | explorer | return of each seed | mean ± std |\n|---|---|---|---|---|")
     for name in args.tasks:
         task = TASKS[name]
         task.steps = args.steps or task.steps
-        for trainer, train in (("SB3", with_sb3), ("critex", with_critex)):
+        for trainer, train in (("sb3", with_sb3), ("critex", with_critex)):
             for explore in (False, True):
-                scores = [
-                    float(np.mean(train(task, seed, explore)[-task.window :]))
-                    for seed in range(1, args.seeds + 1)
-                ]
+                scores = []
+                for seed in range(1, args.seeds + 1):
+                    returns = train(task, seed, explore)
+                    scores.append(float(np.mean(returns[-task.window :])))
+                    row = (
+                        task.env, trainer, "cae" if explore else "none", task.alpha if explore else 0.0, seed,
+                        task.steps, task.window, round(scores[-1], 5), len(returns), round(max(returns), 5),
+                    )  # fmt: skip
+                    runs.append(dict(zip(FIELDS, row, strict=True)))
+                    if args.out:  # after every run: an interrupted benchmark keeps what it has
+                        write_csv(args.out, runs)
                 each = ", ".join(f"{score:.3g}" for score in scores)
                 label = f"CAE, α = {task.alpha}" if explore else "none"
-                print(f"| {task.env} | {trainer} | {label} | {each} | {np.mean(scores):.3g} |", flush=True)
+                mean, std = np.mean(scores), np.std(scores)
+                print(
+                    f"| {task.env} | {trainer} | {label} | {each} | {mean:.3g} ± {std:.2g} |",
+                    flush=True,
+                )
+
+
+def write_csv(path: Path, runs: list[dict[str, Any]]) -> None:
+    """One row per run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(runs)
 
 
 if __name__ == "__main__":

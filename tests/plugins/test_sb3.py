@@ -46,15 +46,21 @@ def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any)
 
 
 class Keep(BaseCallback):
-    """Every bonus that another callback has paid, and what the loop saw."""
+    """Every bonus that another callback has paid."""
 
     def __init__(self, explorer: ExplorerCallback) -> None:
         super().__init__()
-        self.explorer, self.bonus = explorer, []
+        self.explorer, self.paid = explorer, []
 
     def _on_step(self) -> bool:
-        self.bonus.append(self.explorer.bonus)
         return True
+
+    def _on_rollout_end(self) -> None:
+        self.paid.append(self.explorer.bonus)
+
+    @property
+    def bonus(self) -> Any:
+        return np.concatenate(self.paid)
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, DDPG, QRDQN, TQC, PPO, A2C])
@@ -175,7 +181,7 @@ def test_vec_normalize_stores_the_bonus_with_the_original_reward() -> None:
     keep = Keep(callback)
     agent.learn(60, callback=[callback, keep])
     buffer = agent.replay_buffer
-    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * keep.bonus, rtol=1e-6)
 
     env = VecNormalize(vector(2))
     agent = model(PPO, env=env)
@@ -193,7 +199,7 @@ def test_integer_rewards_of_subprocesses_take_a_bonus() -> None:
     finally:
         env.close()
     buffer = agent.replay_buffer
-    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * keep.bonus, rtol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN, SAC])
