@@ -103,5 +103,5 @@ class ValueTrunk(nn.Module):
             return phi
         if self.has_own_input:
             phi = self.policy.critic(phi)
-        phi = self.policy.mlp_extractor.forward_critic(phi)
-        return phi
+        value: Tensor = self.policy.mlp_extractor.forward_critic(phi)
+        return value

@@ -131,15 +131,16 @@ class ExplorerCallback(BaseCallback):
         self._ends.clear()
 
     def _on_step(self) -> bool:
-        model, local = self.model, self.locals
+        local = self.locals
         dones, infos, self._last = local["dones"], local["infos"], local["new_obs"]
-        if dones.any():
+        ended = np.flatnonzero(dones).tolist()
+        if ended:
             t = local["n_steps"] if self.on_policy else len(self._steps)
-            self._ends += [(t, i, infos[i]) for i in np.flatnonzero(dones).tolist()]
+            self._ends += [(t, i, infos[i]) for i in ended]
         if not self.on_policy:
-            obs = deepcopy(model._last_obs)  # a VecEnv may use its memory again
+            obs = deepcopy(self.model._last_obs)  # a VecEnv may use its memory again
             self._steps.append((obs, local["buffer_actions"], dones))
-            if dones.any() and _dumps_log(model, dones.sum(), local["log_interval"]):
+            if ended and _dumps_log(self.model, len(ended), local["log_interval"]):
                 self._log()
         return True
 
