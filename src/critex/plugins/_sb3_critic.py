@@ -73,7 +73,7 @@ class TwinTrunk(nn.Module):
         if self.critic.share_features_extractor:  # then only the actor's loss trains it
             features = features.detach()
         phi: Tensor = self.trunk(torch.cat([features, action.flatten(0, -2).to(features.dtype)], dim=1))
-        return phi.unflatten(0, batch)
+        return phi.reshape(*batch, self.dim)
 
 
 class ValueTrunk(nn.Module):

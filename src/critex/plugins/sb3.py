@@ -133,7 +133,7 @@ class ExplorerCallback(BaseCallback):
     def _on_step(self) -> bool:
         local = self.locals
         dones, infos, self._last = local["dones"], local["infos"], local["new_obs"]
-        ended = np.flatnonzero(dones).tolist()
+        ended = [i for i, done in enumerate(dones.tolist()) if done]
         if ended:
             t = local["n_steps"] if self.on_policy else len(self._steps)
             self._ends += [(t, i, infos[i]) for i in ended]
