@@ -1,10 +1,12 @@
 """What the SB3 callback costs: CPU time inside it, relative to everything else that SB3 does.
 
-    python -P benchmarks/plugins.py                   # every algorithm, a few CPU seconds each
+    python -P benchmarks/plugins.py --quick           # DQN, SAC and PPO in a minute
+    python -P benchmarks/plugins.py                   # every algorithm, with cae and cae_plus
     python -P benchmarks/plugins.py --steps 2000 SAC DQN
 
-One thread. The clock is CPU time. The cost is (time in the callback) / (time of learn − time in the callback), after a
-warm-up, so learning has begun. The target is 5 %.
+One thread. The clock is CPU time. The share is (time in the callback) / (time of learn − time in the callback), with SB3's
+defaults and after a warm-up, so learning has begun. The target is 5 %. The floor is what remains of the share if the
+callback did nothing but the critic's pass up to φ and the step of the Gram matrix, for the steps of one collection phase.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import torch
 from sb3_contrib import QRDQN, TQC
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 
+from critex.explorers.elliptical import Elliptical
 from critex.plugins.sb3 import ExplorerCallback
 
 TASKS: dict[str, tuple[Any, str]] = {
@@ -34,6 +37,7 @@ TASKS: dict[str, tuple[Any, str]] = {
     "PPO": (PPO, "CartPole-v1"),
     "A2C": (A2C, "CartPole-v1"),
 }
+ON_POLICY = ("PPO", "A2C")
 WARM_UP = 200
 
 
@@ -59,18 +63,38 @@ class Timed(ExplorerCallback):
         self.spent += time.process_time() - began
 
 
-def cost(name: str, explorer: str, steps: int) -> tuple[float, float]:
-    """(microseconds per step in the callback, its share of SB3's own time)."""
+def build(name: str, explorer: str) -> tuple[Any, Timed]:
+    """A model with SB3's defaults that has begun to learn, and its callback."""
     algorithm, env = TASKS[name]
-    off_policy = {} if name in ("PPO", "A2C") else {"learning_starts": WARM_UP // 2}
+    off_policy = {} if name in ON_POLICY else {"learning_starts": WARM_UP // 2}
     model = algorithm("MlpPolicy", env, seed=0, device="cpu", **off_policy)
     callback = Timed(explorer, alpha=0.2)
     model.learn(WARM_UP, callback=callback)
-    warm, callback.spent = model.num_timesteps, 0.0
+    callback.spent = 0.0
+    return model, callback
+
+
+def cost(name: str, explorer: str, steps: int) -> tuple[float, float, float]:
+    """(µs per step in the callback, µs per step in SB3, µs per step of the floor)."""
+    model, callback = build(name, explorer)
+    warm = model.num_timesteps
     began = time.process_time()
     model.learn(steps, callback=callback, reset_num_timesteps=False)
-    total = time.process_time() - began
-    return 1e6 * callback.spent / (model.num_timesteps - warm), callback.spent / (total - callback.spent)
+    total, steps = time.process_time() - began, model.num_timesteps - warm
+    spent = callback.spent
+    return 1e6 * spent / steps, 1e6 * (total - spent) / steps, 1e6 * floor(callback)
+
+
+def floor(callback: Timed, repeats: int = 200) -> float:
+    """Seconds per step of the least that CAE can do: the critic's pass up to φ, and the step of the Gram matrix."""
+    rollout, explorer = callback.rollout, callback.explorer
+    assert rollout is not None and isinstance(explorer, Elliptical)
+    with torch.no_grad():
+        began = time.process_time()
+        for _ in range(repeats):
+            phi = explorer.phi(rollout.obs, rollout.action, rollout.next_obs)
+            explorer.gram.observe_rollout(phi)
+        return (time.process_time() - began) / (repeats * rollout.reward.numel())
 
 
 def main() -> None:
@@ -81,14 +105,20 @@ def main() -> None:
     parser.add_argument("algorithms", nargs="*", default=list(TASKS))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--explorers", default="cae,cae_plus", help="separated by commas")
+    parser.add_argument("--quick", action="store_true", help="DQN, SAC and PPO with cae, 300 steps")
     args = parser.parse_args()
+    if args.quick:
+        args.algorithms, args.explorers, args.steps = ["DQN", "SAC", "PPO"], "cae", 300
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print("| algorithm | explorer | µs a step | share of SB3's own time |\n|---|---|---|---|")
+    print("| algorithm | explorer | SB3, µs a step | callback, µs a step | share | floor of the share |")
+    print("|---|---|---|---|---|---|")
     for name in args.algorithms:
         for explorer in args.explorers.split(","):
-            micros, share = cost(name, explorer, 4 * args.steps if name in ("PPO", "A2C") else args.steps)
-            print(f"| {name} | {explorer} | {micros:.0f} | {100 * share:.1f} % |", flush=True)
+            steps = 4 * args.steps if name in ON_POLICY else args.steps
+            spent, own, least = cost(name, explorer, steps)
+            shares = f"{100 * spent / own:.1f} % | {100 * least / own:.1f} %"
+            print(f"| {name} | {explorer} | {own:.0f} | {spent:.0f} | {shares} |", flush=True)
 
 
 if __name__ == "__main__":

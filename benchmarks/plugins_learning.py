@@ -3,8 +3,9 @@
     python -P benchmarks/plugins_learning.py pendulum deepsea minigrid
     python -P benchmarks/plugins_learning.py deepsea --seeds 1 --steps 4000
 
-Each task is trained four times per seed: SB3, SB3 with the callback, critex, critex with CAE. What stays different: SB3's
-DQN minimises a Huber loss and clips gradients at 10, ours a squared error; the initial weights differ.
+Each task is trained four times per seed: SB3, SB3 with the callback, critex, critex with CAE, whose bonus is in the reward
+as in SB3. Differences that remain: SB3's DQN minimises a Huber loss and clips gradients at 10, ours a squared error; the
+initial weights differ. Runs that results/plugins/<task>.csv already holds are not repeated.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import csv
 import json
 import tempfile
 import warnings
@@ -113,31 +115,88 @@ def with_critex(task: Task, seed: int, explore: bool) -> list[float]:
         return [line["return"] for line in lines if line["kind"] == "episode"]
 
 
+FIELDS = (
+    "task",
+    "trainer",
+    "explorer",
+    "alpha",
+    "seed",
+    "steps",
+    "window",
+    "mean_return",
+    "episodes",
+    "best_return",
+)
+METHODS = [("sb3", "none"), ("sb3", "cae"), ("critex", "none"), ("critex", "cae")]
+
+
+def run(task: Task, trainer: str, explorer: str, seed: int) -> dict[str, Any]:
+    """Train once: a row of the CSV file."""
+    explore = explorer == "cae"
+    returns = (with_sb3 if trainer == "sb3" else with_critex)(task, seed, explore)
+    values = (
+        task.env, trainer, explorer, task.alpha if explore else 0.0, seed, task.steps, task.window,
+        round(float(np.mean(returns[-task.window :])), 5), len(returns), round(max(returns), 5),
+    )  # fmt: skip
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """The rows of an earlier call, if there was one."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """One row per run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line per task and method: the mean return of the last training episodes, of each seed and over seeds."""
+    lines = ["| task | trainer | explorer | return of each seed | mean ± std |", "|---|---|---|---|---|"]
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        key = (row["task"], row["trainer"], row["explorer"])
+        groups.setdefault(key, []).append(float(row["mean_return"]))
+    for key, scores in sorted(groups.items()):
+        each = ", ".join(f"{score:.2f}" for score in scores)
+        lines.append(f"| {' | '.join(key)} | {each} | {np.mean(scores):.2f} ± {np.std(scores):.2f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Print a row per task and method: mean return of the last training episodes, each seed and their mean."""
+    """Train what the CSV file does not hold yet, then print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tasks", nargs="+", choices=TASKS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int)
+    parser.add_argument("--steps", type=int, help="environment steps of each run, in place of the task's own")
+    parser.add_argument("--out", type=Path, default=Path("results/plugins"), help="folder of the CSV files")
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     gym.register(MULTIROOM, entry_point=flat_multiroom)
-    print("| task | trainer | explorer | return of each seed | mean |\n|---|---|---|---|---|")
     for name in args.tasks:
-        task = TASKS[name]
+        task, path = TASKS[name], args.out / f"{name}.csv"
         task.steps = args.steps or task.steps
-        for trainer, train in (("SB3", with_sb3), ("critex", with_critex)):
-            for explore in (False, True):
-                scores = [
-                    float(np.mean(train(task, seed, explore)[-task.window :]))
-                    for seed in range(1, args.seeds + 1)
-                ]
-                each = ", ".join(f"{score:.3g}" for score in scores)
-                label = f"CAE, α = {task.alpha}" if explore else "none"
-                print(f"| {task.env} | {trainer} | {label} | {each} | {np.mean(scores):.3g} |", flush=True)
+        rows = read_csv(path)
+        finished = {(r["trainer"], r["explorer"], int(r["seed"]), int(r["steps"])) for r in rows}
+        for seed in range(1, args.seeds + 1):
+            for trainer, explorer in METHODS:
+                if (trainer, explorer, seed, task.steps) not in finished:
+                    rows.append(run(task, trainer, explorer, seed))
+                    write_csv(
+                        path, rows
+                    )  # after every run, so that an interrupted benchmark goes on from there
+        print(table([row for row in rows if int(row["steps"]) == task.steps]), flush=True)
 
 
 if __name__ == "__main__":

@@ -46,15 +46,21 @@ def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any)
 
 
 class Keep(BaseCallback):
-    """Every bonus that another callback has paid, and what the loop saw."""
+    """Every bonus that another callback has paid."""
 
     def __init__(self, explorer: ExplorerCallback) -> None:
         super().__init__()
-        self.explorer, self.bonus = explorer, []
+        self.explorer, self.paid = explorer, []
 
     def _on_step(self) -> bool:
-        self.bonus.append(self.explorer.bonus)
         return True
+
+    def _on_rollout_end(self) -> None:
+        self.paid.append(self.explorer.bonus)
+
+    @property
+    def bonus(self) -> Any:
+        return np.concatenate(self.paid)
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, DDPG, QRDQN, TQC, PPO, A2C])
@@ -85,6 +91,44 @@ def test_the_bonus_in_the_replay_buffer_is_ours(n: int) -> None:
     buffer = agent.replay_buffer
     expected = [ours(buffer.observations[t], buffer.actions[t]) for t in range(buffer.pos)]
     np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
+
+
+class StopAfter(BaseCallback):
+    """Stops `learn` after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def _on_step(self) -> bool:
+        return self.n_calls < self.steps
+
+
+@pytest.mark.parametrize("train_freq", [1, 4, (2, "episode")])
+@pytest.mark.parametrize("stop", [41, 1000])
+def test_the_bonus_is_the_same_however_many_steps_are_collected(train_freq: Any, stop: int) -> None:
+    agent = model(DQN, learning_rate=0.0, train_freq=train_freq)
+    agent.learn(60, callback=[ExplorerCallback("cae", alpha=0.5), StopAfter(stop)])
+    buffer = agent.replay_buffer
+    assert buffer.pos >= min(stop - 1, 60)
+
+    def embed(obs: torch.Tensor) -> torch.Tensor:
+        return agent.q_net.q_net[:-1](obs)
+
+    ours = critex.CAE(embed, alpha=0.5, embedding="state_and_action", num_actions=2, num_envs=1)
+    expected = [ours(buffer.observations[t], buffer.actions[t, :, 0]) for t in range(buffer.pos)]
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
+
+
+def test_a_replay_buffer_that_wraps_around_has_each_bonus_once() -> None:
+    agent = model(DQN, n=2, buffer_size=22, train_freq=4)
+    callback = ExplorerCallback("cae", alpha=0.5)
+    keep = Keep(callback)
+    agent.learn(64, callback=[callback, keep])
+    buffer = agent.replay_buffer
+    newest = np.roll(keep.bonus[-buffer.buffer_size :], buffer.pos, axis=0)
+    assert buffer.full
+    np.testing.assert_allclose(buffer.rewards, 1.0 + 0.5 * newest, rtol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
@@ -175,7 +219,7 @@ def test_vec_normalize_stores_the_bonus_with_the_original_reward() -> None:
     keep = Keep(callback)
     agent.learn(60, callback=[callback, keep])
     buffer = agent.replay_buffer
-    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * keep.bonus, rtol=1e-6)
 
     env = VecNormalize(vector(2))
     agent = model(PPO, env=env)
@@ -193,7 +237,7 @@ def test_integer_rewards_of_subprocesses_take_a_bonus() -> None:
     finally:
         env.close()
     buffer = agent.replay_buffer
-    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * np.array(keep.bonus), rtol=1e-6)
+    np.testing.assert_allclose(buffer.rewards[: buffer.pos], 1.0 + 0.5 * keep.bonus, rtol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN, SAC])

@@ -1,18 +1,20 @@
-"""CAE and the other explorers in Stable-Baselines3 and sb3-contrib, in one line.
+"""CAE and the other explorers inside Stable-Baselines3 and sb3-contrib, in one line.
 
     model.learn(100_000, callback=critex.sb3.ExplorerCallback("cae", alpha=0.2))
 
-Where the bonus enters:
+SB3 alternates between collecting steps and training. When it has collected, and before it trains, the callback adds
+αβ of all the new steps [T, N] to the rewards that SB3 has stored:
 
-- SAC, TD3, DDPG, DQN, TQC, QR-DQN: at every step, in the reward that SB3 is about to store. With `VecNormalize`
-  SB3 stores the original reward, so the bonus is added to that one and α is in the unit of the raw reward.
-- PPO, A2C, RecurrentPPO: at the end of a rollout, before the critic is updated. The bonus of the whole rollout is added
-  to the buffer's rewards, and SB3's own `compute_returns_and_advantage` runs on the sum.
+- SAC, TD3, DDPG, DQN, TQC, QR-DQN: in the replay buffer, before any batch can be drawn from it. T is `train_freq`. With
+  `VecNormalize` SB3 stores the original reward, so α is in the unit of the raw reward.
+- PPO, A2C, RecurrentPPO: in the rollout buffer, and SB3's own `compute_returns_and_advantage` runs on the sum.
+
+The critic does not change while SB3 collects, so one pass of it gives the same φ as a pass at every step.
 """
 
 from __future__ import annotations
 
-from types import MethodType
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -23,21 +25,17 @@ from torch import Tensor
 
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
-from critex.embedding import Embedding
 from critex.errors import UserError
 from critex.explorers import Explorer, Setting
 from critex.plugins._common import (
     build_explorer,
     explorer_options,
-    flattened,
     from_bytes,
     pairs,
     require_version,
     to_bytes,
     to_tensors,
-    without_critic,
 )
-from critex.plugins.audit import Record
 
 require_version("stable-baselines3", "2.9", "sb3")
 
@@ -47,103 +45,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm  # 
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm  # noqa: E402
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer  # noqa: E402
 
-# φ of each kind of critic, the input of its last linear layer, as a function of the module that holds the critic.
+from critex.plugins._sb3_audit import AuditCallback  # noqa: E402
+from critex.plugins._sb3_critic import critic_embedding  # noqa: E402
 
-
-def _phi_of_q(net: Any, obs: Tree) -> Tensor:
-    """φ(s) of DQN and QR-DQN, whose last layer has one output (or quantile) per action."""
-    layers = net.q_net if hasattr(net, "q_net") else net.quantile_net
-    phi: Tensor = layers[:-1](net.extract_features(obs, net.features_extractor))
-    return phi
-
-
-def _phi_of_twin(critic: Any, obs: Tree, action: Tensor) -> Tensor:
-    """φ(s,a) of SAC, TD3, DDPG and TQC: the first of the critics."""
-    features = critic.extract_features(obs, critic.features_extractor)
-    if critic.share_features_extractor:  # then only the actor's loss trains it
-        features = features.detach()
-    phi: Tensor = critic.q_networks[0][:-1](torch.cat([features, action.to(features.dtype)], dim=1))
-    return phi
-
-
-def _vf_features(policy: Any, obs: Tree) -> Tensor:
-    features = policy.extract_features(obs)
-    vf: Tensor = features if policy.share_features_extractor else features[1]
-    return vf
-
-
-def _phi_of_value(policy: Any, obs: Tree) -> Tensor:
-    """φ(s) of PPO and A2C."""
-
-    def embed(flat: Tree) -> Tensor:
-        phi: Tensor = policy.mlp_extractor.forward_critic(_vf_features(policy, flat))
-        return phi
-
-    return flattened(embed, obs, policy.observation_space)
-
-
-def _phi_of_feedforward_value(policy: Any, obs: Tree) -> Tensor:
-    """φ(s) of RecurrentPPO where the critic has no LSTM."""
-
-    def embed(flat: Tree) -> Tensor:
-        phi: Tensor = policy.mlp_extractor.forward_critic(policy.critic(_vf_features(policy, flat)))
-        return phi
-
-    return flattened(embed, obs, policy.observation_space)
-
-
-def _phi_before_lstm(policy: Any, obs: Tree) -> Tensor:
-    """φ(s) of RecurrentPPO: the trunk below the critic's LSTM."""
-    return flattened(lambda flat: _vf_features(policy, flat), obs, policy.observation_space)
-
-
-def critic_embedding(model: Any) -> Embedding:
-    """φ of the model's critic, chosen by the critic's structure, not by the algorithm's name."""
-    policy, space = model.policy, model.action_space
-    q_net = getattr(policy, "q_net", None) or getattr(policy, "quantile_net", None)
-    if q_net is not None:
-        layers = q_net.q_net if hasattr(q_net, "q_net") else q_net.quantile_net
-        return Embedding.of(MethodType(_phi_of_q, q_net), layers[-1].in_features, space, takes_action=False)
-    critic: Any = getattr(policy, "critic", None)
-    if hasattr(critic, "q_networks"):
-        dim = critic.q_networks[0][-1].in_features
-        return Embedding.of(MethodType(_phi_of_twin, critic), dim, space, takes_action=True)
-    if hasattr(policy, "lstm_actor"):
-        if policy.lstm_critic is None and not policy.shared_lstm:
-            phi, dim = _phi_of_feedforward_value, policy.value_net.in_features
-        elif any(True for _ in policy.vf_features_extractor.parameters()):
-            phi, dim = _phi_before_lstm, policy.features_dim
-        else:
-            return without_critic(
-                space,
-                "this policy has no layer below its LSTM, so its critic has no φ(s) of a single observation; give it "
-                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or take an "
-                "explorer with an encoder of its own, such as e3b or rnd",
-            )
-        return Embedding.of(MethodType(phi, policy), dim, space, takes_action=False)
-    if hasattr(policy, "mlp_extractor") and hasattr(policy, "value_net"):
-        dim = policy.mlp_extractor.latent_dim_vf
-        return Embedding.of(MethodType(_phi_of_value, policy), dim, space, takes_action=False)
-    raise UserError(
-        f"critex.sb3 finds no critic in {type(policy).__name__}; it knows DQN, SAC, TD3, DDPG, PPO and A2C, and QR-DQN, "
-        "TQC and RecurrentPPO of sb3-contrib"
-    )
-
-
-class _Memory:
-    """The explorer's state on the model, for `model.save`.
-
-    SB3 pickles the attributes of a model. This one pickles as a plain dict that holds the output of `torch.save`, so a
-    saved model loads without critex, and the state is read with `weights_only=True`.
-    """
-
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: ExplorerCallback) -> None:
-        self.callback = callback
-
-    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        return dict, (self.callback.saved(),)
+__all__ = ["AuditCallback", "ExplorerCallback", "critic_embedding"]
 
 
 class ExplorerCallback(BaseCallback):
@@ -152,12 +57,15 @@ class ExplorerCallback(BaseCallback):
     Args:
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
         alpha: exploration coefficient α.
-        fresh: discard the memory that an earlier callback left on the model or that was saved with it.
+        fresh: forget what an earlier callback left on the model, or what was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
-    Explorers that learn (all but cae and counts) take a gradient step whenever SB3's optimiser of the critic does. The
-    part of the gradient that belongs to the critic's trunk (CAE+) is added to the critic's step.
+    Explorers that learn (all but cae and counts) descend their loss whenever SB3's optimiser of the critic takes a step,
+    and the part of the gradient that belongs to the critic's trunk (CAE+) joins that step.
     """
+
+    explorer: Explorer
+    """Built when `learn` begins."""
 
     def __init__(
         self,
@@ -171,24 +79,22 @@ class ExplorerCallback(BaseCallback):
         super().__init__(verbose)
         self.name, self.alpha, self.fresh = explorer, float(alpha), fresh
         self.options = explorer_options(explorer, options)
-        self.explorer: Explorer | None = None
+        self.rollout: Transition | None = None
+        """The steps [T, N] that SB3 collected last, as the explorer saw them."""
         self.bonus: NDArray[np.float64] | None = None
-        """The scaled β of the last step [N] or rollout [T, N], without α."""
+        """Their scaled β [T, N], without α."""
         self._optimizer: torch.optim.Optimizer | None = None
         self._hook: Any = None
-        self.rollout: Transition | None = None
-        """The last rollout [T, N] of an on-policy model, as the explorer saw it."""
-        self._pairs: Transition | None = None  # its transitions [T·N], for the explorer's loss
-        self._last: Any = (
-            None  # the observation after our last step: if the model still has it, no env was reset
-        )
+        self._steps: list[tuple[Any, Any, Any]] = []  # (s, a, dones) of an off-policy model, [N] each
+        self._ends: list[tuple[int, int, dict[str, Any]]] = []  # (t, env, info) where an episode ended
+        self._last: Any = None  # the last s'; a model that still has it goes on without a reset
 
     # Set-up.
 
     def _init_callback(self) -> None:
         model: Any = self.model
-        self._on_policy = isinstance(model, OnPolicyAlgorithm)
-        if not self._on_policy and not isinstance(model, OffPolicyAlgorithm):
+        self.on_policy = isinstance(model, OnPolicyAlgorithm)
+        if not self.on_policy and not isinstance(model, OffPolicyAlgorithm):
             raise UserError(
                 f"critex.sb3 needs an on-policy or off-policy model of SB3, got {type(model).__name__}"
             )
@@ -200,22 +106,19 @@ class ExplorerCallback(BaseCallback):
         earlier = model.__dict__.get("critex")
         if isinstance(earlier, _Memory):
             earlier.callback._unhook()
-        if self.explorer is None or not isinstance(earlier, _Memory) or earlier.callback is not self:
+        if not (isinstance(earlier, _Memory) and earlier.callback is self):
             self._build(model)
             if earlier is not None and not self.fresh:
                 self._restore(earlier.callback.saved() if isinstance(earlier, _Memory) else earlier)
         model.critex = _Memory(self)
         if self._last is None or model._last_obs is not self._last:
             self._starts = np.ones(model.n_envs, dtype=bool)
-        assert self.explorer is not None
         if self._optimizer is not None:
             self._hook = _critic_optimizer(model).register_step_pre_hook(self._learn)
-        if not self._on_policy:
-            _ensure_float_rewards(model.env.unwrapped)
 
     def _build(self, model: Any) -> None:
         setting = Setting(critic_embedding(model), model.observation_space, model.n_envs, model.seed or 0)
-        self.explorer = build_explorer(self.name, self.options, setting, rollouts=self._on_policy)
+        self.explorer = build_explorer(self.name, self.options, setting, rollouts=self.on_policy)
         self._generator = torch.Generator().manual_seed(setting.own_seed())
         if learned := self.explorer.learned():
             group = _critic_optimizer(model).param_groups[0]
@@ -224,109 +127,107 @@ class ExplorerCallback(BaseCallback):
     # Collecting.
 
     def _on_rollout_start(self) -> None:
-        self._ends: list[
-            tuple[int, int, dict[str, Any]]
-        ] = []  # (t, env, info) of the steps that ended an episode
+        self._steps.clear()
+        self._ends.clear()
 
     def _on_step(self) -> bool:
-        infos, dones, new_obs = self.locals["infos"], self.locals["dones"], self.locals["new_obs"]
-        if self._on_policy:
-            if dones.any():
-                t = self.locals["n_steps"]
-                self._ends += [(t, i, infos[i]) for i in np.flatnonzero(dones).tolist()]
-        else:
-            self._pay_step(new_obs, dones, infos)
-        self._starts, self._last = dones, new_obs
+        local = self.locals
+        dones, infos, self._last = local["dones"], local["infos"], local["new_obs"]
+        ended = [i for i, done in enumerate(dones.tolist()) if done]
+        if ended:
+            t = local["n_steps"] if self.on_policy else len(self._steps)
+            self._ends += [(t, i, infos[i]) for i in ended]
+        if not self.on_policy:
+            obs = deepcopy(self.model._last_obs)  # a VecEnv may use its memory again
+            self._steps.append((obs, local["buffer_actions"], dones))
+            if ended and _dumps_log(self.model, len(ended), local["log_interval"]):
+                self._log()
         return True
 
-    def _pay_step(self, new_obs: Any, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
-        """Add αβ of one step to the reward that SB3 stores next."""
-        model, explorer = self.model, self.explorer
-        assert explorer is not None
-        if dones.any():
-            new_obs = _with_finals(new_obs, [(i, _final(infos[i])) for i in np.flatnonzero(dones).tolist()])
-        device = model.device
-        timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
-        step = Transition(
-            obs=to_tensors(model._last_obs, device),
-            action=_action(self.locals["buffer_actions"], model.action_space, (len(dones),), device),
-            reward=torch.zeros(len(dones), device=device),
-            next_obs=to_tensors(new_obs, device),
-            terminated=torch.from_numpy(dones & ~timeouts).to(device),
-            truncated=torch.from_numpy(dones & timeouts).to(device),
-            episode_start=torch.from_numpy(self._starts).to(device),
-        )
-        self.bonus = explorer.bonus(step).numpy(force=True)
-        paid = self.alpha * self.bonus
-        normalize = model.get_vec_normalize_env()
-        if normalize is not None:  # SB3 stores its original reward
-            normalize.old_reward = normalize.old_reward + paid
-        else:
-            self.locals["rewards"] += paid  # in place: SB3 holds the same array
-        if dones.any():
-            self._log()
-
     def _on_rollout_end(self) -> None:
-        if not self._on_policy:
-            return
-        model, explorer, buffer = self.model, self.explorer, self.locals["rollout_buffer"]
-        assert explorer is not None
-        shape, device = buffer.rewards.shape, model.device
-        obs = _batched(buffer.observations, model.observation_space, shape)
-        last = _batched(self.locals["new_obs"], model.observation_space, shape[1:])
-        next_obs = tree_map(lambda x, after: torch.cat([x[1:], after[None]]), obs, last)
+        if self.on_policy:
+            self._pay_rollout_buffer()
+        else:
+            self._pay_replay_buffer(self._last)
+
+    def _on_training_end(self) -> None:
+        if self._steps:  # another callback has stopped SB3 while it collected; the last step was not stored
+            last_obs, _, _ = self._steps.pop()
+            self._ends = [end for end in self._ends if end[0] < len(self._steps)]
+            if self._steps:
+                self._pay_replay_buffer(last_obs)
+            self._last = None
+        self._unhook()
+
+    def _pay_replay_buffer(self, last_obs: Any) -> None:
+        states, actions, dones = zip(*self._steps, strict=True)
+        starts = np.stack([self._starts, *dones[:-1]])
+        self._starts = dones[-1]
+        self._steps.clear()
+        bonus = self._bonus(_stacked(states), np.stack(actions), last_obs, starts)
+        buffer: Any = self.locals["replay_buffer"]
+        newest = bonus[-buffer.buffer_size :]
+        rows = np.arange(buffer.pos - len(newest), buffer.pos)  # negative where the buffer has wrapped around
+        buffer.rewards[rows] += self.alpha * newest
+
+    def _pay_rollout_buffer(self) -> None:
+        buffer = self.locals["rollout_buffer"]
+        bonus = self._bonus(
+            buffer.observations, buffer.actions, self.locals["new_obs"], buffer.episode_starts.astype(bool)
+        )
+        buffer.rewards += (self.alpha * bonus).astype(buffer.rewards.dtype)
+        buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        if self._optimizer is not None:
+            assert self.rollout is not None
+            self._pairs = self.explorer.prepare(self.rollout).map(lambda x: x.flatten(0, 1))
+        self._log()
+
+    def _bonus(self, obs: Any, action: Any, last_obs: Any, starts: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Scaled β [T, N] of the collected steps, with s' the true final observation where an episode ended."""
+        model, shape = self.model, starts.shape
+        states = _batched(obs, model.observation_space, shape)
+        last = _batched(last_obs, model.observation_space, shape[1:])
+        next_obs = tree_map(lambda x, after: torch.cat([x[1:], after[None]]), states, last)
         terminated, truncated = torch.zeros(2, *shape, dtype=torch.bool)
         for t, i, info in self._ends:
             (truncated if info.get("TimeLimit.truncated", False) else terminated)[t, i] = True
             _write(next_obs, (t, i), _final(info))
-        rollout = Transition(
-            obs=obs,
-            action=_action(buffer.actions, model.action_space, shape, "cpu"),
+        self.rollout = Transition(
+            obs=states,
+            action=_actions(action, model.action_space, shape),
             reward=torch.zeros(shape),
             next_obs=next_obs,
             terminated=terminated,
             truncated=truncated,
-            episode_start=torch.from_numpy(buffer.episode_starts).bool(),
-        ).to(device)
-        self.bonus = explorer.bonus_rollout(rollout).numpy(force=True)
-        buffer.rewards += (self.alpha * self.bonus).astype(buffer.rewards.dtype)
-        buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
-        self.rollout = rollout
-        if self._optimizer is not None:
-            self._pairs = explorer.prepare(rollout).map(lambda x: x.flatten(0, 1))
-        self._log()
+            episode_start=torch.from_numpy(starts),
+        ).to(model.device)
+        bonus: NDArray[np.float64] = self.explorer.bonus_rollout(self.rollout).numpy(force=True)
+        self.bonus = bonus
+        return bonus
 
     def _log(self) -> None:
-        assert self.explorer is not None
         for key, value in self.explorer.metrics().items():
             self.logger.record_mean(f"explore/{key}", value)
-
-    def _on_training_end(self) -> None:
-        self._unhook()
 
     # Learning.
 
     def _learn(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """One gradient step on the explorer's loss; its gradient for the critic's weights is added to the critic's step."""
-        explorer, own = self.explorer, self._optimizer
-        assert explorer is not None and own is not None
+        """One step on the explorer's loss; its gradient of the critic's weights joins the step that follows."""
+        own = self._optimizer
+        assert own is not None
         batch = self._batch()
-        if batch is None:
-            return
         own.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"]
         own.zero_grad()
         with torch.enable_grad():
-            loss = explorer.loss(batch)
+            loss = self.explorer.loss(batch)
             loss.backward()
         own.step()
         self.logger.record_mean("explore/loss", float(loss.detach()))
 
-    def _batch(self) -> Transition | None:
+    def _batch(self) -> Transition:
         model: Any = self.model
-        if self._on_policy:
+        if self.on_policy:
             rollout = self._pairs
-            if rollout is None:
-                return None
             size = min(getattr(model, "batch_size", None) or len(rollout), len(rollout))
             chosen = torch.randint(len(rollout), (size,), generator=self._generator).to(model.device)
             return rollout.map(lambda x: x[chosen])
@@ -351,7 +252,6 @@ class ExplorerCallback(BaseCallback):
 
     def saved(self) -> dict[str, Any]:
         """Which explorer this is, and its state, in plain values."""
-        assert self.explorer is not None
         state: dict[str, Any] = {
             "explorer": self.explorer.state_dict(),
             "generator": self._generator.get_state(),
@@ -362,7 +262,6 @@ class ExplorerCallback(BaseCallback):
         return {**about, "state": to_bytes(state)}
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        assert self.explorer is not None
         ours: dict[str, Any] = {"explorer": self.name, "options": repr(self.options)}
         if self.explorer.episodic:  # one memory per env
             ours["num_envs"] = self.model.n_envs
@@ -379,94 +278,33 @@ class ExplorerCallback(BaseCallback):
             self._optimizer.load_state_dict(state["optimizer"])
 
 
-class AuditCallback(BaseCallback):
-    """Collects what `critex.audit` needs from a model with an `ExplorerCallback`; place it after that callback.
+class _Memory:
+    """The explorer's state on the model, for `model.save`.
 
-    watch = critex.sb3.AuditCallback(explorer)
-    model.learn(10_000, callback=[explorer, watch])
-    print(critex.audit.audit(watch.record(), recorders))
+    SB3 pickles the attributes of a model. This one pickles as a plain dict with the state as `torch.save` writes it, so
+    a saved model loads without critex, and the state is read with `weights_only=True`.
     """
 
-    def __init__(self, explorer: ExplorerCallback) -> None:
-        super().__init__()
-        self.explorer = explorer
-        self._bonus: list[NDArray[np.float64]] = []
-        self._record: Record | None = None
+    __slots__ = ("callback",)
 
-    def _on_step(self) -> bool:
-        if not self.explorer._on_policy and self.explorer.bonus is not None:
-            self._bonus.append(self.explorer.bonus)
-        return True
+    def __init__(self, callback: ExplorerCallback) -> None:
+        self.callback = callback
 
-    def _on_rollout_end(self) -> None:
-        explorer = self.explorer
-        if not explorer._on_policy or explorer.bonus is None or explorer.rollout is None:
-            return
-        buffer, rollout = self.locals["rollout_buffer"], explorer.rollout
-        self._record = Record(
-            alpha=explorer.alpha,
-            bonus=explorer.bonus,
-            stored_reward=buffer.rewards.copy(),
-            obs=_arrays(rollout.obs),
-            next_obs=_arrays(rollout.next_obs),
-            ended=rollout.ended.numpy(force=True),
-            returns=buffer.returns.copy(),
-            values=buffer.values.copy(),
-            last_values=self.locals["values"].numpy(force=True),
-            gamma=buffer.gamma,
-            gae_lambda=buffer.gae_lambda,
-        )
-
-    def record(self) -> Record:
-        """The last rollout, or the whole replay buffer, which must not have wrapped around."""
-        if self._record is not None:
-            return self._record
-        buffer = getattr(self.model, "replay_buffer", None)
-        if buffer is None or buffer.full or not self._bonus:
-            raise UserError(
-                "there is nothing to audit: no rollout was finished, or the replay buffer is full"
-            )
-        rows = slice(0, buffer.pos)
-        obs, next_obs = (
-            {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
-            for stored in (buffer.observations, buffer.next_observations)
-        )
-        return Record(
-            alpha=self.explorer.alpha,
-            bonus=np.stack(self._bonus)[-buffer.pos :],
-            stored_reward=buffer.rewards[rows].copy(),
-            obs=obs,
-            next_obs=next_obs,
-            ended=buffer.dones[rows].astype(bool),
-        )
-
-
-def _arrays(tree: Tree) -> Any:
-    if isinstance(tree, dict):
-        return {key: _arrays(child) for key, child in tree.items()}
-    return tree.numpy(force=True)
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (self.callback.saved(),)
 
 
 def _critic_optimizer(model: Any) -> torch.optim.Optimizer:
     """The optimiser that trains the critic: its own, or the policy's."""
-    owner: Any = model.policy
-    critic = getattr(owner, "critic", None)
-    optimizer = getattr(critic, "optimizer", None) or owner.optimizer
+    critic = getattr(model.policy, "critic", None)
+    optimizer = getattr(critic, "optimizer", None) or model.policy.optimizer
     assert isinstance(optimizer, torch.optim.Optimizer)
     return optimizer
 
 
-def _ensure_float_rewards(env: Any) -> None:
-    """Make rewards floats: SubprocVecEnv stacks them in their own dtype, and integers cannot hold a bonus."""
-    if "step_wait" in env.__dict__:
-        return
-    step_wait = env.step_wait
-
-    def float_step_wait() -> tuple[Any, ...]:
-        obs, rewards, dones, infos = step_wait()
-        return obs, rewards if rewards.dtype.kind == "f" else rewards.astype(np.float32), dones, infos
-
-    env.step_wait = float_step_wait
+def _dumps_log(model: Any, ended: int, log_interval: int | None) -> bool:
+    """Whether SB3 writes its log after this step, in which `ended` episodes ended: every `log_interval` episodes."""
+    return log_interval is not None and model._episode_num % log_interval + ended >= log_interval
 
 
 def _final(info: dict[str, Any]) -> Any:
@@ -478,16 +316,6 @@ def _final(info: dict[str, Any]) -> Any:
     return info["terminal_observation"]
 
 
-def _with_finals(obs: Any, finals: list[tuple[int, Any]]) -> Any:
-    """A copy of observations [N, …] with the true final ones where an episode ended."""
-    if isinstance(obs, dict):
-        return {key: _with_finals(value, [(i, x[key]) for i, x in finals]) for key, value in obs.items()}
-    copy = obs.copy()
-    for i, final in finals:
-        copy[i] = final
-    return copy
-
-
 def _write(tree: Tree, index: tuple[int, int], value: Any) -> None:
     if isinstance(tree, dict):
         for key, child in tree.items():
@@ -496,19 +324,23 @@ def _write(tree: Tree, index: tuple[int, int], value: Any) -> None:
         tree[index] = torch.as_tensor(np.asarray(value)).to(tree.dtype).reshape(tree[index].shape)
 
 
+def _stacked(steps: tuple[Any, ...]) -> Any:
+    """T observations [N, …] as one, [T, N, …]."""
+    if isinstance(steps[0], dict):
+        return {key: np.stack([step[key] for step in steps]) for key in steps[0]}
+    return np.stack(steps)
+
+
 def _batched(obs: Any, space: gym.Space[Any], shape: tuple[int, ...]) -> Tree:
-    """Arrays [T, N, …] of SB3 as tensors whose own dimensions are those of the space."""
+    """Arrays of SB3 as tensors [*shape, …] whose own dimensions are those of the space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: _batched(obs[key], child, shape) for key, child in space.items()}
     return to_tensors(np.asarray(obs).reshape(*shape, *(space.shape or ())))
 
 
-def _action(
-    actions: Any, space: gym.Space[Any], shape: tuple[int, ...], device: torch.device | str
-) -> Tensor:
+def _actions(actions: Any, space: gym.Space[Any], shape: tuple[int, ...]) -> Tensor:
     """Integers [...], or vectors [..., a]."""
-    tensor = to_tensors(actions, device)
+    tensor = to_tensors(actions)
     assert isinstance(tensor, Tensor)
-    return (
-        tensor.long().reshape(shape) if isinstance(space, gym.spaces.Discrete) else tensor.reshape(*shape, -1)
-    )
+    discrete = isinstance(space, gym.spaces.Discrete)
+    return tensor.long().reshape(shape) if discrete else tensor.reshape(*shape, -1)

@@ -1,0 +1,90 @@
+"""What `critex.audit` needs to know of a Stable-Baselines3 model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+
+from critex.data.tree import tree_map
+from critex.errors import UserError
+from critex.plugins.audit import Record
+
+if TYPE_CHECKING:
+    from critex.plugins.sb3 import ExplorerCallback
+
+
+class AuditCallback(BaseCallback):
+    """Records what `critex.audit` checks; place it after the `ExplorerCallback` that it watches.
+
+    watch = critex.sb3.AuditCallback(explorer)
+    model.learn(10_000, callback=[explorer, watch])
+    print(critex.audit.audit(watch.record(), recorders))
+    """
+
+    def __init__(self, explorer: ExplorerCallback) -> None:
+        super().__init__()
+        self.explorer = explorer
+        self._bonus: list[NDArray[np.float64]] = []  # of every collection phase, [T, N] each
+        self._record: Record | None = None
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        explorer = self.explorer
+        if explorer.rollout is None or explorer.bonus is None:
+            return
+        if not explorer.on_policy:
+            self._bonus.append(explorer.bonus)
+            return
+        buffer, rollout = self.locals["rollout_buffer"], explorer.rollout
+        self._record = Record(
+            alpha=explorer.alpha,
+            bonus=explorer.bonus,
+            stored_reward=buffer.rewards.copy(),
+            obs=_arrays(rollout.obs),
+            next_obs=_arrays(rollout.next_obs),
+            ended=rollout.ended.numpy(force=True),
+            returns=buffer.returns.copy(),
+            values=buffer.values.copy(),
+            last_values=self.locals["values"].numpy(force=True),
+            gamma=buffer.gamma,
+            gae_lambda=buffer.gae_lambda,
+        )
+
+    def _on_training_end(self) -> None:
+        bonus = (
+            self.explorer.bonus
+        )  # of a phase that another callback has stopped, paid at the end of `learn`
+        if not self.explorer.on_policy and bonus is not None and self._bonus and bonus is not self._bonus[-1]:
+            self._bonus.append(bonus)
+
+    def record(self) -> Record:
+        """The last rollout, or everything in the replay buffer, which must not have wrapped around."""
+        if self._record is not None:
+            return self._record
+        buffer = getattr(self.model, "replay_buffer", None)
+        if buffer is None or buffer.full or not self._bonus:
+            raise UserError(
+                "there is nothing to audit: no rollout was finished, or the replay buffer is full"
+            )
+        rows = slice(0, buffer.pos)
+        obs, next_obs = (
+            {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
+            for stored in (buffer.observations, buffer.next_observations)
+        )
+        return Record(
+            alpha=self.explorer.alpha,
+            bonus=np.concatenate(self._bonus)[-buffer.pos :],
+            stored_reward=buffer.rewards[rows].copy(),
+            obs=obs,
+            next_obs=next_obs,
+            ended=buffer.dones[rows].astype(bool),
+        )
+
+
+def _arrays(tree: Any) -> Any:
+    return tree_map(lambda x: x.numpy(force=True), tree)
