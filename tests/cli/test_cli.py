@@ -81,7 +81,7 @@ def test_precedence_of_preset_and_flag() -> None:
         (["train", "dqn", "--explorer", "cae", "--ridge", "1"], "did you mean --bonus.ridge?"),
         (
             ["train", "dqn", "--env", "no_such_module:X-v0", "--out", "{tmp}/x"],
-            "importing no_such_module failed",
+            "the module 'no_such_module' cannot be imported",
         ),
         (["report", "{tmp}/\x1b[31mred"], "\\x1b[31mred does not exist"),
         (["train", "dqqn"], "did you mean dqn"),
@@ -226,11 +226,12 @@ def test_completion(
             ["bash", "-c", script], capture_output=True, text=True, check=True
         ).stdout.split()
 
-    assert complete("critex", "re") == ["resume", "report"]
+    assert complete("critex", "re") == ["resume", "report", "regret"]
     assert complete("critex", "train", "d") == ["dqn", "dsac"]
     assert complete("critex", "train", "dqn", "--bonus.rid") == ["--bonus.ridge"]
     assert "cae_plus" in complete("critex", "train", "dqn", "--explorer", "cae")
     assert complete("critex", "suite", "run", "mujoco-d") == ["mujoco-dsac"]
+    assert complete("critex", "regret", "run", "riv") == ["riverswim"]
     assert complete("critex", "eval", "x", "--allow") == ["--allow-import"]
 
 
@@ -264,7 +265,7 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1].endswith(f"go on with: critex resume {out}")
+    assert err.splitlines()[-1].endswith(f"resume with: critex resume {out}")
     assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"
 
 

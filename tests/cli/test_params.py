@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from critex.tables.paper import paper_parameters
 
 from critex import cli
 from critex.cli.params import ACTIONS, TASKS, methods, report, sizes
 from critex.errors import UserError
+from critex.tables.paper import paper_parameters
 
 
 def test_table_2() -> None:
