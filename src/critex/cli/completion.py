@@ -99,6 +99,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     from critex.explorers import EXPLORERS, explorer_class
     from critex.suite import SUITES
     from critex.tables.catalogue import table_names
+    from critex.theory.suites import SUITES as PROBLEM_SUITES
 
     found: dict[str, list[Option]] = {}
     for name in COMMANDS:
@@ -117,7 +118,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         "table": table_names(),
         "suite run": SUITES,
         "suite show": SUITES,
-        "regret run": regret.SUITES,
+        "regret run": PROBLEM_SUITES,
     }
     words = {
         "": [*COMMANDS, "help"],
