@@ -231,6 +231,7 @@ def test_completion(
     assert complete("critex", "train", "dqn", "--bonus.rid") == ["--bonus.ridge"]
     assert "cae_plus" in complete("critex", "train", "dqn", "--explorer", "cae")
     assert complete("critex", "suite", "run", "mujoco-d") == ["mujoco-dsac"]
+    assert complete("critex", "regret", "run", "riv") == ["riverswim"]
     assert complete("critex", "eval", "x", "--allow") == ["--allow-import"]
 
 

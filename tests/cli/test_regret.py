@@ -42,8 +42,8 @@ def test_run_one_problem_then_show_it(tmp_path, capsys):
     ("args", "says"),
     [
         (["run", "rivrswim"], "did you mean riverswim"),
-        (["run", "--budget", "0"], "--budget is 0.0"),
-        (["run", "--jobs", "0"], "--jobs is 0"),
+        (["run", "--budget", "0"], "budget is 0.0"),
+        (["run", "--jobs", "0"], "jobs is 0"),
         (["walk"], "known: run, show"),
     ],
 )

@@ -94,10 +94,12 @@ complete -o default -F _critex critex
 def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """(words for each context such as `train dqn`, values for each flag such as `--explorer`)."""
     from critex.algorithms import ALGORITHMS, algorithm_module
+    from critex.cli import regret
     from critex.cli.suite import ACTIONS
     from critex.explorers import EXPLORERS, explorer_class
     from critex.suite import SUITES
     from critex.tables.catalogue import table_names
+    from critex.theory.suites import SUITES as PROBLEM_SUITES
 
     found: dict[str, list[Option]] = {}
     for name in COMMANDS:
@@ -105,18 +107,25 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
             found[name] = options_of(import_module(f"critex.cli.{name}").Options)
     for name, options in ACTIONS.items():
         found[f"suite {name}"] = options_of(options)
+    found["regret run"], found["regret show"] = options_of(regret.RunOptions), options_of(regret.ShowOptions)
     bonus = [
         option for name in EXPLORERS for option in options_of(explorer_class(name).Config, prefix="bonus.")
     ]
     for name in ALGORITHMS:
         own = [option for option in options_of(algorithm_module(name).Config) if option.name != "bonus"]
         found[f"train {name}"] = [*own, *bonus]
-    extra: dict[str, Iterable[str]] = {"table": table_names(), "suite run": SUITES, "suite show": SUITES}
+    extra: dict[str, Iterable[str]] = {
+        "table": table_names(),
+        "suite run": SUITES,
+        "suite show": SUITES,
+        "regret run": PROBLEM_SUITES,
+    }
     words = {
         "": [*COMMANDS, "help"],
         "help": list(COMMANDS),
         "train": list(ALGORITHMS),
         "suite": list(ACTIONS),
+        "regret": ["run", "show"],
     }
     for context, known in found.items():
         flags = [flag for option in known for flag in option.flags]
