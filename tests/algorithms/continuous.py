@@ -172,13 +172,13 @@ class Stop(Exception):
 
 
 def check_resume(
-    name: str, module: ModuleType, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    name: str, module: ModuleType, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> None:
     """A run that dies in the middle of an iteration and is resumed writes what one that lives through does."""
     options = {
         "env": "Pendulum-v1", "num_envs": 2, "steps": 420, "learning_starts": 220, "hidden": (16, 16), "batch_size": 16,
         "log_every": 50, "checkpoint_every": 120, "eval_every": 200, "eval_episodes": 1, "seed": 3,
-        "explorer": "cae_plus", "bonus": CAEPlusConfig(strategy="thompson", rebuild_every=150),
+        "explorer": "cae_plus", "bonus": CAEPlusConfig(strategy="thompson", rebuild_every=150), **more,
     }  # fmt: skip
     whole = train(name, "whole", **options)
     add, killed = Replay.add, whole.parent / "killed"

@@ -249,3 +249,9 @@ def test_golden() -> None:
 
 def test_resume_is_exact(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     continuous.check_resume("sac", sac, train, monkeypatch)
+
+
+def test_resume_is_exact_with_n_step_returns_and_another_update_ratio(
+    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    continuous.check_resume("sac", sac, train, monkeypatch, n_step=3, updates_per_step=0.7)
