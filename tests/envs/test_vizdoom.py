@@ -114,7 +114,7 @@ def test_bad_options_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ("resolution=81x61", "resolution '81x61' cannot be drawn"),
         ("sensors=smell", "unknown sensors 'smell'"),
         ("steps=0", "at least 1"),
-        ("colour=red", "does not take all of"),
+        ("colour=red", "cannot be made with colour"),
     ):
         with pytest.raises(UserError, match=message):
             make(f"VizdoomExplore-val-v0?{query}")

@@ -14,11 +14,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from critex.algorithms import default_config
 from critex.data import tree_leaves
 from critex.envs import Envs, vector
 from critex.envs.workers import SharedArrays, Worker, position_of
 from critex.errors import UserError
+from critex.presets import default_config
 
 
 class Odd(gym.Env[Any, Any]):

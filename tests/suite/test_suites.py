@@ -57,7 +57,10 @@ def test_the_scaling_ablation_differs_in_the_scaling_alone() -> None:
 
 def test_smoke_has_every_algorithm_with_every_explorer_once() -> None:
     pairs = [(method.algorithm, method.explorer) for _, method in SUITES["smoke"].cells()]
-    assert sorted(pairs) == sorted((a, e) for a in ALGORITHMS for e in EXPLORERS)
+    continuous = ("dsac", "ppo", "sac", "td3")  # on Pendulum, where bdqn has no posterior for each action
+    assert sorted(pairs) == sorted(
+        (a, e) for a in ALGORITHMS for e in EXPLORERS if e != "bdqn" or a not in continuous
+    )
 
 
 def test_budget_seeds_and_order() -> None:

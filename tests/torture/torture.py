@@ -34,7 +34,7 @@ DISCRETE = ("CartPole-v1", "DeepSea-5-v0", "RiverSwim-6-v0", "MiniGrid-Empty-5x5
 CONTINUOUS = ("Pendulum-v1", "Swimmer-v4")
 ALGORITHMS = {
     "dqn": (DISCRETE, "--learning-starts 50 --hidden 16"),
-    "ppo": ((*DISCRETE, *CONTINUOUS), "--rollout 50 --minibatches 2 --epochs 2 --hidden 16"),
+    "ppo": ((*DISCRETE, *CONTINUOUS), "--num-envs 1 --rollout 50 --minibatches 2 --epochs 2 --hidden 16"),
     "sac": (CONTINUOUS, "--learning-starts 50 --hidden 16"),
     "td3": (CONTINUOUS, "--learning-starts 50 --hidden 16"),
     "dsac": (CONTINUOUS, "--learning-starts 50 --steps-per-update 10 --hidden 16"),

@@ -15,7 +15,7 @@ from critex.run.interrupt import Interrupted, StopSignals
 from critex.suite.display import Show, display
 from critex.suite.jobs import Failure, Job
 from critex.suite.ledger import Ledger
-from critex.suite.places import Here, Place, Worker
+from critex.suite.places import Began, Here, Place, Worker
 
 PAUSE = 0.5  # seconds between two polls of the jobs
 TRIES = 2
@@ -70,7 +70,7 @@ class Launcher:
         self._waiting = deque(job for job in jobs if not job.finished)
         self._elsewhere: list[Job] = []  # in use by another process
         self._running: dict[Job, Worker] = {}
-        self._noted: set[Job] = set()  # the running jobs whose start is in the ledger
+        self._noted: dict[Job, Began] = {}  # the running jobs whose start is in the ledger
         self._tries: Counter[Job] = Counter()
         self._failed: dict[Job, Failure] = {}
         self._finished = [job for job in jobs if job.finished]
@@ -145,7 +145,7 @@ class Launcher:
     def _note(self, job: Job) -> None:
         """Record the start of a job in the ledger, once it has started."""
         if job not in self._noted and (began := self._running[job].began()):
-            self._noted.add(job)
+            self._noted[job] = began
             self._ledger.began(job, began)
 
     def _collect(self) -> None:
@@ -154,9 +154,8 @@ class Launcher:
             code = worker.poll()
             if code is None:
                 continue
-            began = worker.began()
             del self._running[job]
-            self._noted.discard(job)
+            began = self._noted.pop(job, None)
             if job.finished:  # decided by the card, not by the exit code
                 self._finished.append(job)
                 self._ledger.ended(job, "finished" if code == 0 else "deferred")

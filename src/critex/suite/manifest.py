@@ -9,7 +9,7 @@ from pathlib import Path
 import tomli_w
 
 from critex.errors import UserError
-from critex.ranges import Count, Options, Positive
+from critex.ranges import Options, Positive
 from critex.run.config import from_dict
 from critex.run.files import TEMPORARY, atomic_write, disk_errors
 from critex.suite.suite import Suite
@@ -23,7 +23,7 @@ class Manifest(Options):
     """What all runs of a directory have in common."""
 
     suite: str
-    version: Count
+    version: Natural
     budget: Positive
     """Steps of every run, as a fraction of the suite's."""
 
