@@ -384,7 +384,7 @@ def warm_up() -> None:
     for name, (envs, flags) in ALGORITHMS.items():
         for env in envs:
             with tempfile.TemporaryDirectory() as directory:
-                quick = ["--steps", "50", "--no-progress", "--no-tensorboard", "--out", f"{directory}/run"]
+                quick = ["--steps", "100", "--no-progress", "--no-tensorboard", "--out", f"{directory}/run"]
                 with Path(os.devnull).open("w") as null, contextlib.redirect_stdout(null):
                     main(["train", name, "--env", env, "--explorer", "cae", *flags.split(), *quick])
 
