@@ -9,7 +9,7 @@ from pathlib import Path
 import tomli_w
 
 from critex.errors import UserError
-from critex.ranges import Options, Positive
+from critex.ranges import Natural, Options, Positive
 from critex.run.config import from_dict
 from critex.run.files import TEMPORARY, atomic_write, disk_errors
 from critex.suite.suite import Suite
