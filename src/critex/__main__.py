@@ -1,0 +1,5 @@
+"""`python -m critex`: the command line."""
+
+from critex.cli import main
+
+main()
