@@ -6,7 +6,6 @@ rewards = rewards + explorer(obs, actions, ended=terminated | truncated)    # + 
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -16,19 +15,26 @@ from typing import Any, Literal, NoReturn, get_args
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.data.tree import Tree, tree_leaves
-from critex.embedding import Embedding, Form, last_hidden
+from critex.data.tree import tree_leaves
+from critex.embedding import Embedding, Form
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
 from critex.explorers.elliptical import Elliptical
 
-Array = Any  # a NumPy array or a tensor, or a dict of them
-Flags = NDArray[np.bool_]
-Autoreset = Literal["next_step", "same_step"]
+from ._loop import (
+    Array,
+    Autoreset,
+    Episodes,
+    Flags,
+    embed_of,
+    form_of,
+    read_envs,
+    to_tensor,
+    to_tensors,
+)
 
 # Options that only an algorithm supports.
 NEEDS_AN_ALGORITHM = {
@@ -101,14 +107,14 @@ class CAE(nn.Module):
         if autoreset not in (None, *get_args(Autoreset)):
             raise unknown("autoreset", str(autoreset), get_args(Autoreset))
         if envs is not None:
-            of_envs = _read(envs)
+            of_envs = read_envs(envs)
             num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
             if num_actions is None and action_dim is None:
                 num_actions, action_dim = of_envs[2:]
         self.alpha = alpha
-        self.autoreset: Autoreset = autoreset or "same_step"
-        embed = _embed(critic)
-        form = _form(embed) if embedding == "auto" else embedding
+        self._episodes = Episodes(autoreset or "same_step")
+        embed = embed_of(critic)
+        form = form_of(embed) if embedding == "auto" else embedding
         if form not in get_args(Form):
             raise unknown("embedding", form, ["auto", *get_args(Form)])
         # A tuple keeps the module behind `embed` from being registered: its parameters belong to the critic.
@@ -118,12 +124,8 @@ class CAE(nn.Module):
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
         self.config = self._options(preset, {name: x for name, x in given.items() if x is not None})
         self.explorer: Elliptical | None = None  # built at the first call, when the length of φ is known
-        self._blank = (
-            torch.zeros(0),
-            torch.zeros(0, dtype=torch.bool),
-        )  # rewards and flags that no bonus uses
-        self._ended: Flags | None = None  # [N], which environments ended their episode in the last call
-        self._fresh: Flags | None = None  # [N], which have not taken a step of their episode yet
+        # Rewards and flags that no bonus uses.
+        self._blank = (torch.zeros(0), torch.zeros(0, dtype=torch.bool))
 
     def _options(self, preset: str, given: dict[str, Any]) -> Any:
         from critex.presets import preset_options  # reads files, so only when an explorer is made
@@ -166,7 +168,7 @@ class CAE(nn.Module):
             episode_start: [N], instead of `ended`: this is the first step of an episode.
         """
         step = self._transition(obs, actions, next_obs)
-        begins, real = self._episodes(len(step), ended, episode_start)
+        begins, real = self._boundaries(len(step), ended, episode_start)
         step.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(step)
         return self._paid(self._bonus(explorer, step, real), actions)
@@ -199,7 +201,7 @@ class CAE(nn.Module):
         steps = self._transition(obs, actions, next_obs, rollout=True)
         time, n = steps.reward.shape
         flags = [
-            self._episodes(n, *(None if x is None else x[t] for x in (ended, episode_start)))
+            self._boundaries(n, *(None if x is None else x[t] for x in (ended, episode_start)))
             for t in range(time)
         ]
         begins, real = (np.stack(column) for column in zip(*flags, strict=True))
@@ -226,7 +228,7 @@ class CAE(nn.Module):
 
     def reset(self) -> None:
         """Forget everything: memory, scaler and episode boundaries. What CAE+ has learned stays."""
-        self._ended = self._fresh = None
+        self._episodes = Episodes(self._episodes.autoreset)
         if self.explorer is not None:
             learned = {name: p.detach().clone() for name, p in self.explorer.named_parameters()}
             self._build(*self._built)
@@ -250,7 +252,7 @@ class CAE(nn.Module):
     ) -> Transition:
         """The step as tensors on the critic's device, or one clear error."""
         device = self._device()
-        state, action = _tensors(obs, device), _tensor(actions, device)
+        state, action = to_tensors(obs, device), to_tensor(actions, device)
         shape = action.shape[: 1 + rollout]
         wanted = "[T, N, …]" if rollout else "[N, …]"
         if len(shape) < 1 + rollout or not all(shape):
@@ -266,7 +268,7 @@ class CAE(nn.Module):
             )
         if self._form == "next_state" and next_obs is None:
             raise UserError("embedding='next_state' needs next_obs=, the state that each action led to")
-        after = state if next_obs is None else _tensors(next_obs, device)
+        after = state if next_obs is None else to_tensors(next_obs, device)
         for leaf in tree_leaves(state) + tree_leaves(after):
             if leaf.shape[: len(shape)] != shape:
                 raise UserError(
@@ -298,23 +300,14 @@ class CAE(nn.Module):
             )
         return action.long()
 
-    def _episodes(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
-        """([N] which rows are the first step of an episode, [N] which are steps and not only resets)."""
-        real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
-        if ended is not None and episode_start is not None:
-            raise UserError("give ended= or episode_start=, not both")
-        if ended is not None:
-            now = _flags("ended", ended, n)
-            if self.autoreset == "next_step" and self._ended is not None:
-                real = ~self._ended
-            begins = real if self._fresh is None else self._fresh & real
-            self._ended = now & real
-            self._fresh = ~real if self.autoreset == "next_step" else self._ended
-        elif episode_start is not None:
-            begins = _flags("episode_start", episode_start, n)
-        elif self.config.scope == "episodic" or self.config.zero_first:
+    def _boundaries(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
+        if (
+            ended is None
+            and episode_start is None
+            and (self.config.scope == "episodic" or self.config.zero_first)
+        ):
             raise UserError("an episodic memory needs ended=, terminated | truncated of the step, [N]")
-        return begins, real
+        return self._episodes.step(n, ended, episode_start)
 
     # Building, saving ---------------------------------------------------------------------------------------
 
@@ -357,11 +350,11 @@ class CAE(nn.Module):
         return {
             "built": None if self.explorer is None else self._built,
             "num_envs": self._num_envs,
-            "episodes": [None if x is None else x.tolist() for x in (self._ended, self._fresh)],
+            "episodes": self._episodes.state(),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._ended, self._fresh = (None if x is None else np.array(x, bool) for x in state["episodes"])
+        self._episodes.load(state["episodes"])
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *rest: Any, **keywords: Any
@@ -421,80 +414,8 @@ class CAEPlus(CAE):
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
         assert self.explorer is not None
         device = self._device()
-        action = self._checked(_tensor(actions, device), 1)
+        action = self._checked(to_tensor(actions, device), 1)
         no = torch.zeros(action.shape[:1], dtype=torch.bool, device=device)
         return self.explorer.loss(
-            Transition(_tensors(obs, device), action, no.float(), _tensors(next_obs, device), no, no, no)
+            Transition(to_tensors(obs, device), action, no.float(), to_tensors(next_obs, device), no, no, no)
         )
-
-
-# ------------------------------------------------------------------------------------------------- helpers
-
-
-def _embed(critic: nn.Module | Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The function that returns φ: the module's own `embed`, the input of its last linear layer, or itself."""
-    if not isinstance(critic, nn.Module):
-        return critic
-    own = getattr(critic, "embed", None)
-    return own if callable(own) and not isinstance(own, nn.Module) else last_hidden(critic)
-
-
-def _form(embed: Callable[..., Any]) -> Form:
-    """φ(s,a) if the critic has two positional arguments, else [φ(s); a]."""
-    target = embed.module.forward if isinstance(embed, last_hidden) else embed
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(target).parameters.values()
-    positional = [p for p in parameters if p.kind in kinds]
-    required = [p for p in positional if p.default is p.empty]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (len(required) < 2 <= len(positional)):
-        raise UserError(
-            "cannot tell whether the critic takes the action; give embedding='state_action' if it does, else "
-            "'state_and_action' or 'next_state'"
-        )
-    if len(required) > 2:
-        raise UserError(
-            f"the critic takes {len(required)} arguments; give a function (obs, action) → φ instead"
-        )
-    return "state_action" if len(positional) >= 2 else "state_and_action"
-
-
-def _read(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
-    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones)."""
-    vector = isinstance(envs, gym.vector.VectorEnv)
-    space = envs.single_action_space if vector else envs.action_space
-    match space:
-        case gym.spaces.Discrete():
-            actions: tuple[int | None, int | None] = (int(space.n), None)
-        case gym.spaces.Box():
-            actions = (None, math.prod(space.shape))
-        case _:
-            raise UserError(f"action space {space} is not supported; Discrete and Box are")
-    if not vector:
-        return 1, "same_step", *actions
-    mode = envs.metadata.get("autoreset_mode")
-    if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
-        mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
-    name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
-    return envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions
-
-
-def _flags(name: str, value: Array, n: int) -> Flags:
-    flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
-    if flags.shape != (n,):
-        raise UserError(f"{name} must have one boolean per environment, [{n}], got {list(flags.shape)}")
-    return flags.astype(bool)
-
-
-def _tensor(x: Any, device: torch.device | None = None) -> Tensor:
-    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
-    if tensor.dtype == torch.float64 and not isinstance(x, Tensor):
-        tensor = tensor.to(torch.get_default_dtype())
-    return tensor if device is None else tensor.to(device)
-
-
-def _tensors(x: Any, device: torch.device) -> Tree:
-    return (
-        {key: _tensors(value, device) for key, value in x.items()}
-        if isinstance(x, dict)
-        else _tensor(x, device)
-    )

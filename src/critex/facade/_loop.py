@@ -1,0 +1,126 @@
+"""What a training loop hands to `critex.CAE`: its critic, its environments, its arrays and its episode ends."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from critex.data.tree import Tree
+from critex.embedding import Form, last_hidden
+from critex.errors import UserError
+
+Array = Any  # a NumPy array or a tensor, or a dict of them
+Flags = NDArray[np.bool_]
+Autoreset = Literal["next_step", "same_step"]
+
+
+def embed_of(critic: nn.Module | Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function that returns φ: the module's own `embed`, the input of its last linear layer, or itself."""
+    if not isinstance(critic, nn.Module):
+        return critic
+    own = getattr(critic, "embed", None)
+    return own if callable(own) and not isinstance(own, nn.Module) else last_hidden(critic)
+
+
+def form_of(embed: Callable[..., Any]) -> Form:
+    """φ(s,a) if the critic has two positional arguments, else [φ(s); a]."""
+    target = embed.module.forward if isinstance(embed, last_hidden) else embed
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(target).parameters.values()
+    positional = [p for p in parameters if p.kind in kinds]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (len(required) < 2 <= len(positional)):
+        raise UserError(
+            "cannot tell whether the critic takes the action; give embedding='state_action' if it does, else "
+            "'state_and_action' or 'next_state'"
+        )
+    if len(required) > 2:
+        raise UserError(
+            f"the critic takes {len(required)} arguments; give a function (obs, action) → φ instead"
+        )
+    return "state_action" if len(positional) >= 2 else "state_and_action"
+
+
+def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
+    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones)."""
+    vector = isinstance(envs, gym.vector.VectorEnv)
+    space = envs.single_action_space if vector else envs.action_space
+    match space:
+        case gym.spaces.Discrete():
+            actions: tuple[int | None, int | None] = (int(space.n), None)
+        case gym.spaces.Box():
+            actions = (None, math.prod(space.shape))
+        case _:
+            raise UserError(f"action space {space} is not supported; Discrete and Box are")
+    if not vector:
+        return 1, "same_step", *actions
+    mode = envs.metadata.get("autoreset_mode")
+    if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
+        mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
+    name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
+    return envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions
+
+
+class Episodes:
+    """Finds the first step of each episode, and the steps in which an environment only resets.
+
+    `ended` [N]: environments whose episode ended in the last call. `fresh` [N]: environments that have not taken a step
+    of their episode yet.
+    """
+
+    def __init__(self, autoreset: Autoreset) -> None:
+        self.autoreset = autoreset
+        self.ended: Flags | None = None
+        self.fresh: Flags | None = None
+
+    def step(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
+        """([N] is this the first step of an episode, [N] is it a step and not only a reset)."""
+        real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
+        if ended is not None and episode_start is not None:
+            raise UserError("give ended= or episode_start=, not both")
+        if ended is not None:
+            now = _flags("ended", ended, n)
+            if self.autoreset == "next_step" and self.ended is not None:
+                real = ~self.ended
+            begins = real if self.fresh is None else self.fresh & real
+            self.ended = now & real
+            self.fresh = ~real if self.autoreset == "next_step" else self.ended
+        elif episode_start is not None:
+            begins = _flags("episode_start", episode_start, n)
+        return begins, real
+
+    def state(self) -> list[list[bool] | None]:
+        return [None if x is None else x.tolist() for x in (self.ended, self.fresh)]
+
+    def load(self, state: list[list[bool] | None]) -> None:
+        self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
+
+
+def _flags(name: str, value: Array, n: int) -> Flags:
+    flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
+    if flags.shape != (n,):
+        raise UserError(f"{name} must have one boolean per environment, [{n}], got {list(flags.shape)}")
+    return flags.astype(bool)
+
+
+def to_tensor(x: Any, device: torch.device) -> Tensor:
+    """An array on the critic's device; NumPy's float64 becomes torch's default dtype."""
+    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    if tensor.dtype == torch.float64 and not isinstance(x, Tensor):
+        tensor = tensor.to(torch.get_default_dtype())
+    return tensor.to(device)
+
+
+def to_tensors(x: Any, device: torch.device) -> Tree:
+    """An observation, or a dict of them, on the critic's device."""
+    if isinstance(x, dict):
+        return {key: to_tensors(value, device) for key, value in x.items()}
+    return to_tensor(x, device)
