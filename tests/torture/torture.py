@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -37,6 +38,14 @@ ALGORITHMS = {
     "ppo": ((*DISCRETE, *CONTINUOUS), "--num-envs 1 --rollout 50 --minibatches 2 --epochs 2 --hidden 16"),
     "sac": (CONTINUOUS, "--learning-starts 50 --hidden 16"),
     "td3": (CONTINUOUS, "--learning-starts 50 --hidden 16"),
+    "ppo_recurrent": (
+        DISCRETE,
+        "--num-envs 2 --rollout 25 --minibatches 2 --epochs 2 --core-width 16 --hidden 16",
+    ),
+    "impala": (
+        (*DISCRETE, "MiniHack-Room-5x5-v0"),
+        "--num-envs 2 --unroll 25 --hidden 16",
+    ),
     "dsac": (CONTINUOUS, "--learning-starts 50 --steps-per-update 10 --hidden 16"),
 }
 EXPLORERS = ("none", "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "e3b*noveld")
@@ -139,9 +148,19 @@ def kills(rng: random.Random, directory: Path, count: int) -> Trials:
         shutil.rmtree(whole, ignore_errors=True)
 
 
+class Payload:
+    """Unpickled, it creates a file."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (self.path, "w")
+
+
 def files(rng: random.Random, directory: Path, count: int) -> Trials:
     """Damage a file of a stopped run: it resumes to the same metrics, or ends in one line."""
-    log, original = directory / "log", directory / "original"
+    log, original, owned = directory / "log", directory / "original", directory / "owned"
     args = ["train", "dqn", "--env", "CartPole-v1", "--explorer", "cae", *COMMON.split(), "--hidden", "16"]
     args += ["--learning-starts", "50", "--buffer-size", "100"]
     code, output = run([*args, "--out", str(original)], log)
@@ -153,10 +172,8 @@ def files(rng: random.Random, directory: Path, count: int) -> Trials:
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(original, path)
         victim = rng.choice([p for p in sorted(path.rglob("*")) if p.is_file() and p.name != ".lock"])
-        data, how = (
-            bytearray(victim.read_bytes()),
-            rng.choice(("flip", "cut", "fill", "delete", "link", "swap")),
-        )
+        data = bytearray(victim.read_bytes())
+        how = rng.choice(("flip", "cut", "fill", "delete", "link", "swap", "pickle"))
         if how == "flip" and data:
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
             victim.write_bytes(data)
@@ -171,9 +188,14 @@ def files(rng: random.Random, directory: Path, count: int) -> Trials:
         elif how == "swap":
             other = rng.choice([p for p in sorted(path.rglob("*")) if p.is_file()])
             victim.write_bytes(other.read_bytes())
+        elif how == "pickle":
+            victim.write_bytes(pickle.dumps(Payload(str(owned))))
         code, output = run(["resume", str(path)], log)
         name = f"{how} {victim.relative_to(path)}"
-        if code == 0 and victim.name in ("config.toml", "metrics.jsonl"):
+        if owned.exists():
+            owned.unlink()
+            yield name, "code from the file was executed"
+        elif code == 0 and victim.name in ("config.toml", "metrics.jsonl"):
             yield name, ""  # text that still parses is an edit, which no checksum forbids
         elif code == 0:
             yield name, "" if metrics(path) == expected else "it resumed to other metrics"
