@@ -14,6 +14,7 @@ from critex.networks import Critic, mlp
 from critex.networks.fast import (
     input_gradient,
     is_plain,
+    known_gradients,
     layers_of,
     min_q,
     parameter_gradients,
@@ -164,3 +165,20 @@ def test_forward_hooks_fire(fast: bool) -> None:
     agent.explorer = make(sac, explorer="cae").explorer
     agent.embedding(batch().obs, batch().action)
     assert calls == ["q1"]
+
+
+def test_known_gradients_are_what_autograd_returns_or_none() -> None:
+    agent = make(sac)
+    critics = [*agent.q1.parameters(), *agent.q2.parameters()]
+    one = batch()
+    loss, _ = agent.critic_loss(one.obs, one.action, torch.zeros(len(one.reward)))
+    for total in (loss, loss + torch.ones(()), loss + 0.0):
+        known = known_gradients(total, critics)
+        assert known is not None
+        for ours, theirs in zip(known, torch.autograd.grad(total, critics, retain_graph=True), strict=True):
+            assert torch.equal(ours, theirs)
+    assert known_gradients(2 * loss, critics) is None
+    assert known_gradients(loss + critics[0].sum(), critics) is None
+    assert known_gradients(loss, critics[:-1]) is None
+    critics[0].register_hook(lambda g: 2 * g)
+    assert known_gradients(loss, critics) is None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from critex.networks.fast import known_gradients
 from critex.networks.langevin import LangevinAdam
 
 BATCHED = all(
@@ -113,7 +114,9 @@ def minimise(loss: Tensor, optimizer: Adam | LangevinAdam, max_grad_norm: float 
     """
     parameters = optimizer.parameters
     trained = [p for p in parameters if p.requires_grad]
-    gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, trained, allow_unused=True)
+    gradients: Sequence[Tensor | None] | None = known_gradients(loss, trained)
+    if gradients is None:
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
     if len(trained) < len(parameters):
         known = iter(gradients)
         gradients = [next(known) if p.requires_grad else None for p in parameters]
