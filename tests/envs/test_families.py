@@ -86,3 +86,9 @@ def test_an_id_may_carry_options() -> None:
     assert env.unwrapped.right.min() == 1
     with pytest.raises(UserError, match="depth"):
         make("DeepSea-4-v0?depth=3")
+
+
+@pytest.mark.parametrize("env_id", [":", ":CartPole-v1", ".relative:CartPole-v1"])
+def test_a_module_without_a_name_is_refused(env_id: str) -> None:
+    with pytest.raises(UserError, match="is not the name of a module"):
+        make(env_id)

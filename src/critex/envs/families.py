@@ -86,8 +86,8 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     if reserved := options.keys() & {"id", "disable_env_checker"}:
         raise UserError(f"{env_id} does not take the option {min(reserved)}")
     kwargs = {**options, **kwargs}
-    if module := module_of(env_id):
-        _import(module, env_id)
+    if ":" in env_id:
+        _import(module_of(env_id), env_id)
     if builtin := re.fullmatch(rf"({'|'.join(BUILTIN)})-(\d+)-v0", env_id):
         _register(builtin[1], int(builtin[2]))
     name = family_of(env_id)
@@ -144,7 +144,7 @@ def _import(module: str, env_id: str) -> None:
         raise UserError(
             f"{env_id} cannot be made: the module {module!r} cannot be imported ({error})"
         ) from error
-    except (TypeError, ValueError) as error:  # a relative or an empty name
+    except (TypeError, ValueError) as error:  # a relative name, or none
         raise UserError(f"{env_id} cannot be made: {module!r} is not the name of a module") from error
 
 
