@@ -149,6 +149,6 @@ def test_many_resets_leave_nothing_behind() -> None:
 
 def test_a_level_that_does_not_compile_is_an_error() -> None:
     env = make("MiniHack-Room-5x5-v0")
-    with pytest.raises(UserError, match="could not compile"):
+    with pytest.raises(UserError, match="cannot compile"):
         env.unwrapped.update("MAZE: nonsense")
     env.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,7 +95,7 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
         """Make `description` the level of the next reset.
 
         MiniHack does this with a shell script of six processes, at every reset of MultiRoom, and keeps the old level if
-        one of them fails. Here it takes two processes, and a failure is an error.
+        one of them fails. Here it takes one process, and a failure is an error.
         """
         from minihack.base import HACKDIR, LIB_DIR, PATH_DAT_DIR
 
@@ -108,14 +109,35 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
             path = Path(description)
             description = (path if path.exists() else Path(PATH_DAT_DIR) / path).read_text()
         (home / "mylevel.des").write_text(description)
-        for command in ([f"{HACKDIR}/lev_comp", "../mylevel.des"], [f"{HACKDIR}/dlb", "cf", "../nhdat.new"]):
-            if command[0].endswith("dlb"):
-                command += sorted(file.name for file in library.iterdir())
-            done = subprocess.run(command, cwd=library, capture_output=True, text=True, check=False)
-            if done.returncode:
-                reason = " ".join((done.stdout + done.stderr).split())
-                raise UserError(f"{Path(command[0]).name} could not compile a MiniHack level: {reason}")
+        compiled = subprocess.run(
+            [f"{HACKDIR}/lev_comp", "../mylevel.des"],
+            cwd=library,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if compiled.returncode:
+            raise UserError(f"cannot compile a MiniHack level: {' '.join(compiled.stdout.split())}")
+        (home / "nhdat.new").write_bytes(archive(library))
         (home / "nhdat.new").replace(home / "nhdat")
+
+
+def archive(directory: Path) -> bytes:
+    """The files of a directory as NetHack's data archive `nhdat`, equal to what its tool `dlb` writes.
+
+    A line of numbers (version, number of entries, total length of their names, where the data begin, total size), one
+    line per entry (n for "not compressed", name, offset), then the data. The first entry is the directory itself.
+    """
+    files = sorted(directory.iterdir())
+    data = [file.read_bytes() for file in files]
+    names = ["Directory", *(file.name for file in files)]
+    letters = sum(len(name) + 1 for name in names)
+    begin = 40 + sum(len(f"n{name} {0:8}\n") for name in names)
+    offsets = [0, *accumulate(map(len, data), initial=begin)]
+    header = f"{1:3} {len(names):8} {letters:8} {begin:8} {offsets.pop():8}\n"
+    entries = (f"n{name} {offset:8}\n" for name, offset in zip(names, offsets, strict=True))
+    return (header + "".join(entries)).encode() + b"".join(data)
 
 
 def _copied(obs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
