@@ -17,9 +17,10 @@ from torch import Tensor
 from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
 from critex.errors import UserError, printable
-from critex.explain.features import bonus_shares, early_warning, summarise
+from critex.explain.features import bonus_shares, early_share
 from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
 from critex.explorers import Elliptical
+from critex.explorers.diagnostics import early_warning
 from critex.trained import Trained, load_trained
 
 # Rendering without a screen: MuJoCo through EGL, pygame (classic control, Box2D) into memory.
@@ -78,8 +79,8 @@ def explain(
     with closing(envs), torch.no_grad():
         played = [play(trained.agent, envs, novelty, e, max_steps, frames=not note) for e in range(episodes)]
     raw = [[step.raw for step in episode.steps] for episode in played]
-    phi = summarise(torch.cat(novelty.phi), trained.cfg.bonus.ridge) if novelty.phi else None
-    warnings = [*(phi.warnings if phi else []), *early_warning(raw)]
+    phi = trained.explorer.summary(torch.cat(novelty.phi)) if novelty.phi else None
+    warnings = [*(phi.warnings if phi else []), *early_warning(early_share(raw))]
     notes = [*([note] if note else []), memory_note(trained, novelty), *warnings]
     counts = trained.state["run"]["visits"]["counts"]
     training = counts.double().numpy() if counts.numel() else None
