@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from critex.envs.position import counts_grids, digest
 from critex.errors import UserError
 
 OBSERVATIONS = ("glyphs", "blstats", "message")
@@ -31,11 +32,12 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
     `reset(seed=s)` gives the same level and the same random events in every process; without a seed the episodes
     continue the sequence that the last seed started. A timeout counts as truncated, whereas NLE calls it terminated.
     The final observation is the agent's last screen; NLE itself returns a blank one, since it has quit the game by then.
-    info["position"] is (row, column).
+    info["position"] is (row, column); with `position="grid"` a hash of all glyphs on the map is its third number.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], position: str = "cell") -> None:
         super().__init__(env)
+        self._whole_grid = counts_grids(position)
         self.game = game = cast(Any, env.unwrapped)
         self._draws = np.random.default_rng()
         self._last: tuple[NDArray[Any], ...] | None = None  # what the agent saw when the game ended
@@ -78,7 +80,9 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
 
     def _position(self, seen: tuple[NDArray[Any], ...]) -> dict[str, Any]:
         column, row = seen[self.game._blstats_index][:2]
-        return {"position": np.array((row, column))}
+        if not self._whole_grid:
+            return {"position": np.array((row, column))}
+        return {"position": np.array((row, column, digest(seen[self.game._glyph_index].tobytes())))}
 
     def _before_quitting(self, observation: Any, *rest: Any) -> Any:
         """The task has ended while the game has not; keep the screen before NLE quits the game."""
