@@ -52,7 +52,8 @@ class Novelty:
         """A summary of the features of all steps so far; None if the explorer has none."""
         if not isinstance(self._explorer, Elliptical) or not self.phi:
             return None
-        return self._explorer.summary(torch.cat(self.phi))
+        summary: FeatureSummary = self._explorer.summary(torch.cat(self.phi))
+        return summary
 
     def _measure(self, step: Transition) -> tuple[Tensor, Tensor]:
         try:
