@@ -42,6 +42,7 @@ def test_features_that_hardly_vary_are_warned_of() -> None:
     assert summarise(noise, 1.0).warnings == []
     assert "hardly varies" in summarise(10 + 0.01 * noise, 1.0).warnings[0]
     assert "hardly varies" in summarise(torch.ones(20, 8), 1.0).warnings[0]
+    assert summarise(100 + noise, 1.0).warnings == []  # far from zero, but it varies by more than λ
     line = torch.arange(50.0)[:, None] * torch.ones(8)
     assert "1 of its 8 dimensions" in summarise(line, 1.0).warnings[0]
     assert "against λ = 1" in summarise(0.01 * noise, 1.0).warnings[0]
@@ -55,7 +56,7 @@ def test_the_share_of_the_action() -> None:
     phi = torch.cat([torch.cat([torch.zeros(12, 1), action], 1), torch.eye(4)[:1].repeat(6, 1)])
     share = 3 * (4 / 4.5) / (3 * (4 / 4.5) + 6 / 6.5)
     found = summarise(phi, 0.5, 3)
-    assert found.action_share == pytest.approx(share) and share > 2 / 3
+    assert found.action_share == pytest.approx(share) and share > 0.7
     assert "74 % of the bonus comes from the action" in " ".join(found.warnings)
 
 
@@ -72,7 +73,7 @@ def test_the_share_of_the_first_steps() -> None:
     copy = EarlyShare()
     copy.load_state_dict(early.state_dict())
     assert copy.state_dict() == early.state_dict() and copy.value == early.value
-    assert early_warning(0.6) == [] == early_warning(None)
+    assert early_warning(0.7) == [] == early_warning(None)
 
 
 def step(phi: Tensor, action: Tensor, start: bool) -> Transition:

@@ -24,7 +24,8 @@ LONG = 4 * EARLY
 """Steps of the shortest episode in which that can be judged."""
 EPISODES = 10
 """Episodes over which it is judged."""
-MOST = 2 / 3
+MOST = 0.7
+"""A part of the bonus that takes more than this is warned of."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class FeatureSummary:
         if self.steps < 10 or self.dim < 2:
             return []
         found = []
-        if self.variance_share < 0.01:
+        variance = self.variance_share * self.norm
+        if (
+            variance < 0.01 * self.norm and variance < 0.1 * self.ridge
+        ):  # more than λ is new to the memory, however long φ is
             found.append(
                 f"Warning: φ hardly varies ({100 * self.variance_share:.2g} % of its squared norm over {self.steps} "
                 "steps), so the bonus cannot tell these states apart."
