@@ -1,4 +1,4 @@
-"""How do CAE's and CAE+'s features differ on MiniGrid? Eigenvalues, norm against λ, and when the bonus is paid.
+"""How do the features of CAE, CAE+ and E3B differ on MiniGrid? Eigenvalues, norm against λ, and when the bonus is paid.
 
     python benchmarks/minigrid_collapse.py            # 60,000 steps each, then docs/assets/minigrid_collapse.svg and .csv
 
@@ -22,7 +22,7 @@ from critex.trained import load_trained
 
 ROOT = Path(__file__).parents[1]
 ENV, SEED, STEPS = "MiniGrid-MultiRoom-N4-S5-v1", 11, 60_000
-EXPLORERS = {"cae": "CAE", "cae_plus": "CAE+"}
+EXPLORERS = {"cae": "CAE", "cae_plus": "CAE+", "e3b": "E3B"}
 
 
 def eigenvalues(run: Path, steps: int = 400) -> list[float]:
@@ -61,7 +61,7 @@ def main() -> None:
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.2))
     rows: list[tuple[object, ...]] = [("explorer", "quantity", "step or number", "value")]
-    for (name, label), style in zip(EXPLORERS.items(), ("o-", "s--"), strict=True):
+    for (name, label), style in zip(EXPLORERS.items(), ("o-", "s--", "^:"), strict=True):
         values = eigenvalues(jobs[name].out)
         left.plot(range(1, len(values) + 1), values, style, label=label, markersize=4)
         rows += [(name, "eigenvalue", i, f"{value:.5g}") for i, value in enumerate(values, 1)]
