@@ -239,6 +239,14 @@ def test_the_bonus_is_that_of_the_trunk_below_the_lstm() -> None:
             gram += torch.outer(x, x)
 
 
+def test_the_policy_lag_counts_the_updates_since_the_policy_acted() -> None:
+    agent = make()
+    data = unroll(agent)
+    data.version = 2
+    agent.updates = 2
+    assert [agent.update(data)["policy_lag"] for _ in range(3)] == [0, 1, 2]
+
+
 def test_rewards_are_reported_without_the_bonus(train: Callable[..., Path]) -> None:
     path = train("impala", explorer="cae", alpha=100.0, steps=900, log_every=1, **CART)
     episodes = [line for line in metrics(path) if line["kind"] == "episode"]

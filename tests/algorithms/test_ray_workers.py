@@ -103,14 +103,15 @@ def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
+    """Two nodes with room for one worker each, so that every start of a process is one that a test asks for."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(
         address=made.address, log_to_driver=False, logging_level="ERROR"
     )  # this process belongs to the head
-    made.add_node(num_cpus=2)
+    made.add_node(num_cpus=1)
     yield made
     ray.shutdown()
     made.shutdown()
@@ -154,24 +155,23 @@ def actor_processes() -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced(
+def test_killed_workers_are_replaced(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SIGKILL in the middle of an unroll; the run ends with all of its steps and a memory of all."""
+    """SIGKILL for all of them, one in the middle of an unroll: the run cannot go on without their replacements."""
     killed: list[int] = []
 
     def kill() -> None:
-        victim = actor_processes()[0]
-        os.kill(victim, signal.SIGKILL)
-        killed.append(victim)
+        killed.extend(actor_processes())
+        for victim in killed:
+            os.kill(victim, signal.SIGKILL)
 
-    options = {"explorer": "cae", "bonus": EllipticalConfig(), "steps": 40 * 40}
-    path = workers_of(tmp_path / "run", [None] * 4 + [kill] + [None] * 8 + [kill], **options)
+    options = {"explorer": "cae", "bonus": EllipticalConfig(), "steps": 16 * 40}
+    path = workers_of(tmp_path / "run", [None] * 4 + [kill], **options)
     lines = [line for line in metrics(path) if line["kind"] == "train"]
-    assert len(killed) == 2 and len(lines) == 40 and lines[-1]["step"] == 1600
-    assert max(line["policy_lag"] for line in lines) >= 1
-    assert all(line["bonus"] > 0 for line in lines)
-    assert "another one takes its place" in capsys.readouterr().err
+    assert killed and len(lines) == 16 and lines[-1]["step"] == 640
+    assert all(line["bonus"] > 0 and line["policy_lag"] >= 0 for line in lines)
+    assert capsys.readouterr().err.count("another one takes its place") >= len(killed)
 
 
 @pytest.mark.slow
@@ -183,22 +183,23 @@ def test_a_run_with_workers_goes_on_from_its_checkpoint(cluster: Any, tmp_path: 
         raise Stop
 
     bonus = CAEPlusConfig(u_dim=4)
-    options = {"explorer": "cae_plus", "bonus": bonus, "steps": 20 * 40, "checkpoint_every": 1}
+    options = {
+        "explorer": "cae_plus", "bonus": bonus, "steps": 12 * 40, "checkpoint_every": 1, "workers": 1,
+    }  # fmt: skip
     with pytest.raises(Stop):
-        workers_of(tmp_path / "run", [None] * 9 + [stop], **options)
+        workers_of(tmp_path / "run", [None] * 5 + [stop], **options)
     assert not [p for p in actor_processes() if _alive(p)]  # nobody is left behind
-    cfg = Config(out=str(tmp_path / "run"), **{**CART, "log_every": 1, "workers": 2, **options})
+    cfg = Config(out=str(tmp_path / "run"), **{**CART, "log_every": 1, **options})
     with Run.open(tmp_path / "run", cfg) as run:
         impala.train(cfg, run)
     lines = [line for line in metrics(tmp_path / "run") if line["kind"] == "train"]
-    assert [line["step"] for line in lines] == list(range(40, 801, 40))
-    # Workers take up the checkpoint's update count: from zero, every lag would be at least 9.
-    resumed = [line["policy_lag"] for line in lines if line["step"] > 360]
-    assert min(resumed) < 9 and all(line["policy_lag"] >= 0 for line in lines)
+    assert [line["step"] for line in lines] == list(range(40, 481, 40))
+    # A single worker never lags. Had it not taken up the checkpoint's number of updates, it would lag by at least five.
+    assert {line["policy_lag"] for line in lines} == {0}
 
 
 def _alive(process: int) -> bool:
-    for _ in range(50):
+    for _ in range(300):
         try:
             os.kill(process, 0)
         except ProcessLookupError:
@@ -224,13 +225,17 @@ def test_a_worker_that_cannot_work_is_an_error(cluster: Any, tmp_path: Path) -> 
 def test_a_node_that_disappears_is_survived(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Last, because the node does not come back: three workers on two nodes, one node removed in mid-run."""
+    """Last, because the node does not come back: a worker on each of two nodes, one node removed in mid-run."""
     (node,) = (n for n in cluster.list_all_nodes() if not n.head)
 
     def remove() -> None:
         cluster.remove_node(node, allow_graceful=False)
+        for _ in range(600):  # until the cluster has noticed; the other worker would be done by then
+            if sum(n["Alive"] for n in ray.nodes()) == 1:
+                return
+            time.sleep(0.1)
 
-    path = workers_of(tmp_path / "run", [None] * 6 + [remove], workers=3, steps=40 * 40)
+    path = workers_of(tmp_path / "run", [None] * 4 + [remove], steps=30 * 40)
     lines = [line for line in metrics(path) if line["kind"] == "train"]
-    assert len(lines) == 40 and lines[-1]["step"] == 1600
+    assert len(lines) == 30 and lines[-1]["step"] == 1200
     assert "another one takes its place" in capsys.readouterr().err

@@ -60,3 +60,22 @@ def test_the_vocabulary_knows_the_missions() -> None:
 def test_an_unknown_mission_option_is_refused() -> None:
     with pytest.raises(UserError, match="words"):
         make(f"{EMPTY}?mission=word")
+
+
+def test_a_position_may_tell_whole_grids_apart() -> None:
+    """DoorKey: the key in the hand, the door open, the direction; the cell is the same."""
+    env = make("MiniGrid-DoorKey-5x5-v0?position=grid")
+    _, info = env.reset(seed=3)
+    game, start = env.unwrapped, info["position"]
+    assert start.shape == (3,) and tuple(start[:2]) == tuple(game.agent_pos[::-1])
+    assert (env.reset(seed=3)[1]["position"] == start).all()
+    seen = {int(start[2])}
+    for action in (0, 0, 0):  # turn; the fourth direction is the next one's first
+        seen.add(int(env.step(action)[-1]["position"][2]))
+    assert len(seen) == 4
+    assert int(env.step(0)[-1]["position"][2]) == start[2]
+    door = next(cell for cell in game.grid.grid if cell and cell.type == "door")
+    door.is_open = True
+    assert int(env._position()["position"][2]) not in seen
+    with pytest.raises(UserError, match="grid"):
+        make(f"{EMPTY}?position=room")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("minihack")
 
 from critex.envs import Envs, make
+from critex.envs.minihack import archive
 from critex.errors import UserError
 
 MULTI_ROOM, LAVA, HORN = (
@@ -147,8 +149,32 @@ def test_many_resets_leave_nothing_behind() -> None:
     env.close()
 
 
+def test_a_position_may_tell_whole_maps_apart() -> None:
+    env = make("MiniHack-Room-5x5-v0?position=grid")
+    obs, info = env.reset(seed=1)
+    start = info["position"]
+    assert tuple(start[:2]) == (obs["blstats"][1], obs["blstats"][0])
+    seen = {obs["glyphs"].tobytes(): int(start[2])}
+    for action in np.random.default_rng(0).integers(8, size=30).tolist():
+        obs, *_, info = env.step(action)
+        assert seen.setdefault(obs["glyphs"].tobytes(), int(info["position"][2])) == info["position"][2]
+    assert len(seen) == len(set(seen.values())) > 3  # one hash for each map
+    env.close()
+
+
+def test_the_archive_is_what_nethacks_own_tool_writes(tmp_path: Path) -> None:
+    from minihack.base import HACKDIR
+
+    for name, content in (("dungeon", b"abc"), ("mylevel.lev", b""), ("quest.dat", bytes(range(256)))):
+        (tmp_path / "lib").mkdir(exist_ok=True)
+        (tmp_path / "lib" / name).write_bytes(content)
+    names = sorted(file.name for file in (tmp_path / "lib").iterdir())
+    subprocess.run([f"{HACKDIR}/dlb", "cf", "../nhdat", *names], cwd=tmp_path / "lib", check=True)
+    assert archive(tmp_path / "lib") == (tmp_path / "nhdat").read_bytes()
+
+
 def test_a_level_that_does_not_compile_is_an_error() -> None:
     env = make("MiniHack-Room-5x5-v0")
-    with pytest.raises(UserError, match="could not compile"):
+    with pytest.raises(UserError, match="cannot compile"):
         env.unwrapped.update("MAZE: nonsense")
     env.close()

@@ -69,6 +69,26 @@ def test_every_part_of_the_screen_counts() -> None:
             assert not torch.equal(net(changed), before), key
 
 
+def test_a_message_is_encoded_once_however_often_it_occurs() -> None:
+    """The numbers and the gradients are those of encoding every row."""
+    torch.manual_seed(0)
+    net, obs = NetHack(SPACE, "compact"), observation(6)
+    obs["message"][[1, 2, 4]] = 0
+    obs["message"][5] = obs["message"][0]
+    rows: list[int] = []
+    net.message.register_forward_hook(lambda _, inputs, __: rows.append(len(inputs[0])))
+    out = net(obs)
+    out.sum().backward()
+    together = [p.grad.clone() for p in net.message.parameters()]
+    net.zero_grad()
+    each = torch.cat([net({key: x[i : i + 1] for key, x in obs.items()}) for i in range(6)])
+    each.sum().backward()
+    assert rows[0] == 3
+    torch.testing.assert_close(out, each, rtol=1e-4, atol=1e-5)
+    for ours, p in zip(together, net.message.parameters(), strict=True):
+        torch.testing.assert_close(ours, p.grad, rtol=1e-3, atol=1e-4)
+
+
 def test_the_crop_by_hand() -> None:
     glyphs = torch.arange(21 * 79).view(1, 21, 79).expand(2, -1, -1)
     x, y = torch.tensor([40, 0]), torch.tensor([10, 20])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.algorithms.impala import Config
 from critex.envs import make
 from critex.errors import UserError
 from critex.explorers import EXPLORERS
@@ -92,6 +93,15 @@ def test_paper_and_official_on_minihack_differ_where_paper_and_code_do(explorer:
         wanted = {k: v for k, v in (options | SAME).items() if hasattr(bonus, k)}
         assert (got_alpha, got_clip) == (alpha, clip)
         assert {name: getattr(bonus, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("preset", ["paper", "official", "official_root"])
+def test_impala_has_the_papers_settings_with_its_presets(preset: str) -> None:
+    """minihack.toml has others for a CPU; a preset restores those of the paper, which are the algorithm's defaults."""
+    defaults, cfg = Config(), default_config("impala", "cae", preset, HORN)
+    cpu = default_config("impala", "cae", None, HORN)
+    for name, ours in (("num_envs", 8), ("unroll", 80), ("learning_rate", 1e-4)):
+        assert getattr(cfg, name) == getattr(defaults, name) == ours != getattr(cpu, name)
 
 
 @pytest.mark.parametrize("env", [HORN, "MiniGrid-DoorKey-8x8-v0", "CartPole-v1"])

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from critex.envs.position import counts_grids, digest
 from critex.errors import unknown
 
 OBJECTS, COLOURS, STATES = 11, 6, 4
@@ -27,14 +28,16 @@ WORDS = (
 class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
     """Observations [7, 7, 21] of zeros and ones; adds info["position"] = (row, column).
 
-    `mission="words"` makes them a dict: `image`, and `mission`, a bag of words of the mission.
+    `mission="words"` makes them a dict: `image`, and `mission`, a bag of words of the mission. With `position="grid"` the
+    position has a third number, a hash of the whole grid: doors and other objects, what the agent carries and where it
+    looks.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], mission: str = "dropped") -> None:
+    def __init__(self, env: gym.Env[Any, Any], mission: str = "dropped", position: str = "cell") -> None:
         super().__init__(env)
         if mission not in MISSIONS:
             raise unknown("mission", mission, MISSIONS)
-        self._words = mission == "words"
+        self._words, self._whole_grid = mission == "words", counts_grids(position)
         # Each possible cell as one number, and its one-hot encoding.
         self._code = np.array([COLOURS * STATES, STATES, 1])
         kinds = np.indices((OBJECTS, COLOURS, STATES)).reshape(3, -1)
@@ -65,7 +68,16 @@ class MiniGrid(gym.Wrapper[Any, Any, Any, Any]):
         return {"image": image, "mission": bag_of_words(obs["mission"])} if self._words else image
 
     def _position(self) -> dict[str, Any]:
-        return {"position": np.array(self.env.unwrapped.agent_pos[::-1])}  # type: ignore[attr-defined]  # of (x, y)
+        game: Any = self.env.unwrapped
+        column, row = game.agent_pos
+        return {"position": np.array((row, column, grid_hash(game)) if self._whole_grid else (row, column))}
+
+
+def grid_hash(game: Any) -> int:
+    """A hash of the objects on the grid, of the one that the agent carries, and of its direction."""
+    objects = [(i, *cell.encode()) for i, cell in enumerate(game.grid.grid) if cell and cell.type != "wall"]
+    carried = game.carrying.encode() if game.carrying else ()
+    return digest(repr((game.agent_dir, carried, objects)).encode())
 
 
 def bag_of_words(mission: str) -> NDArray[np.uint8]:

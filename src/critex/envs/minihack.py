@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from critex.envs.position import counts_grids, digest
 from critex.errors import UserError
 
 OBSERVATIONS = ("glyphs", "blstats", "message")
@@ -30,11 +32,12 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
     `reset(seed=s)` gives the same level and the same random events in every process; without a seed the episodes
     continue the sequence that the last seed started. A timeout counts as truncated, whereas NLE calls it terminated.
     The final observation is the agent's last screen; NLE itself returns a blank one, since it has quit the game by then.
-    info["position"] is (row, column).
+    info["position"] is (row, column); with `position="grid"` a hash of all glyphs on the map is its third number.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], position: str = "cell") -> None:
         super().__init__(env)
+        self._whole_grid = counts_grids(position)
         self.game = game = cast(Any, env.unwrapped)
         self._draws = np.random.default_rng()
         self._last: tuple[NDArray[Any], ...] | None = None  # what the agent saw when the game ended
@@ -77,7 +80,9 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
 
     def _position(self, seen: tuple[NDArray[Any], ...]) -> dict[str, Any]:
         column, row = seen[self.game._blstats_index][:2]
-        return {"position": np.array((row, column))}
+        if not self._whole_grid:
+            return {"position": np.array((row, column))}
+        return {"position": np.array((row, column, digest(seen[self.game._glyph_index].tobytes())))}
 
     def _before_quitting(self, observation: Any, *rest: Any) -> Any:
         """The task has ended while the game has not; keep the screen before NLE quits the game."""
@@ -94,7 +99,7 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
         """Make `description` the level of the next reset.
 
         MiniHack does this with a shell script of six processes, at every reset of MultiRoom, and keeps the old level if
-        one of them fails. Here it takes two processes, and a failure is an error.
+        one of them fails. Here it takes one process, and a failure is an error.
         """
         from minihack.base import HACKDIR, LIB_DIR, PATH_DAT_DIR
 
@@ -108,14 +113,35 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
             path = Path(description)
             description = (path if path.exists() else Path(PATH_DAT_DIR) / path).read_text()
         (home / "mylevel.des").write_text(description)
-        for command in ([f"{HACKDIR}/lev_comp", "../mylevel.des"], [f"{HACKDIR}/dlb", "cf", "../nhdat.new"]):
-            if command[0].endswith("dlb"):
-                command += sorted(file.name for file in library.iterdir())
-            done = subprocess.run(command, cwd=library, capture_output=True, text=True, check=False)
-            if done.returncode:
-                reason = " ".join((done.stdout + done.stderr).split())
-                raise UserError(f"{Path(command[0]).name} could not compile a MiniHack level: {reason}")
+        compiled = subprocess.run(
+            [f"{HACKDIR}/lev_comp", "../mylevel.des"],
+            cwd=library,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if compiled.returncode:
+            raise UserError(f"cannot compile a MiniHack level: {' '.join(compiled.stdout.split())}")
+        (home / "nhdat.new").write_bytes(archive(library))
         (home / "nhdat.new").replace(home / "nhdat")
+
+
+def archive(directory: Path) -> bytes:
+    """The files of a directory as NetHack's data archive `nhdat`, equal to what its tool `dlb` writes.
+
+    A line of numbers (version, number of entries, total length of their names, where the data begin, total size), one
+    line per entry (n for "not compressed", name, offset), then the data. The first entry is the directory itself.
+    """
+    files = sorted(directory.iterdir())
+    data = [file.read_bytes() for file in files]
+    names = ["Directory", *(file.name for file in files)]
+    letters = sum(len(name) + 1 for name in names)
+    begin = 40 + sum(len(f"n{name} {0:8}\n") for name in names)
+    offsets = [0, *accumulate(map(len, data), initial=begin)]
+    header = f"{1:3} {len(names):8} {letters:8} {begin:8} {offsets.pop():8}\n"
+    entries = (f"n{name} {offset:8}\n" for name, offset in zip(names, offsets, strict=True))
+    return (header + "".join(entries)).encode() + b"".join(data)
 
 
 def _copied(obs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from critex.errors import UserError, printable
-from critex.explain.features import FeatureSummary
+from critex.explorers.diagnostics import FeatureSummary
 from critex.report.figures import write_csv
 from critex.report.page import page
 from critex.results.formatting import number

@@ -17,9 +17,10 @@ from torch import Tensor
 from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
 from critex.errors import UserError, printable
-from critex.explain.features import bonus_shares, early_warning, summarise
+from critex.explain.features import bonus_shares, early_share
 from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
 from critex.explorers import Elliptical
+from critex.explorers.diagnostics import FeatureSummary, early_warning
 from critex.trained import Trained, load_trained
 
 # Rendering without a screen: MuJoCo through EGL, pygame (classic control, Box2D) into memory.
@@ -46,6 +47,13 @@ class Novelty:
             self.phi.append(self._explorer.phi(step.obs, step.action, step.next_obs))
         raw, scaled = self._advance(step) if self.advances else self._measure(step)
         return float(raw[0]), float(scaled[0])
+
+    def features(self) -> FeatureSummary | None:
+        """A summary of the features of all steps so far; None if the explorer has none."""
+        if not isinstance(self._explorer, Elliptical) or not self.phi:
+            return None
+        summary: FeatureSummary = self._explorer.summary(torch.cat(self.phi))
+        return summary
 
     def _measure(self, step: Transition) -> tuple[Tensor, Tensor]:
         try:
@@ -78,8 +86,8 @@ def explain(
     with closing(envs), torch.no_grad():
         played = [play(trained.agent, envs, novelty, e, max_steps, frames=not note) for e in range(episodes)]
     raw = [[step.raw for step in episode.steps] for episode in played]
-    phi = summarise(torch.cat(novelty.phi), trained.cfg.bonus.ridge) if novelty.phi else None
-    warnings = [*(phi.warnings if phi else []), *early_warning(raw)]
+    phi = novelty.features()
+    warnings = [*(phi.warnings if phi else []), *early_warning(early_share(raw))]
     notes = [*([note] if note else []), memory_note(trained, novelty), *warnings]
     counts = trained.state["run"]["visits"]["counts"]
     training = counts.double().numpy() if counts.numel() else None

@@ -12,11 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from critex.bonus import NotFinite
+from critex.console import notice
 from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.errors import UserError
+from critex.explorers.diagnostics import EarlyShare
 from critex.networks.nethack import NetworkName
+
+PATIENCE = 5
+"""Times in a row that `metrics` must find the same reason for a warning; an untrained network may give one for a while."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,10 @@ class Explorer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         # Lists, because setting an attribute of a module is slow.
-        self._cost = [
-            0.0,
-            0.0,
-        ]  # seconds and steps spent on the bonus in this process, for the cost card
+        self._cost = [0.0, 0.0]  # seconds and steps spent on the bonus in this process, for the cost card
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
+        self._early = EarlyShare()
+        self._signs: dict[str, int] = {}  # kind of warning → how many times in a row there was reason for it
 
     # What a method defines.
 
@@ -115,7 +119,7 @@ class Explorer(nn.Module):
             raw, scaled = self._bonus(step)
         except NotFinite as error:
             raise UserError(str(error)) from error
-        return self._record(raw, scaled, started)
+        return self._record(step, raw, scaled, started)
 
     @torch.no_grad()
     def bonus_rollout(self, rollout: Transition, phi: Tensor | None = None) -> Tensor:
@@ -128,18 +132,24 @@ class Explorer(nn.Module):
             raw, scaled = self._bonus_rollout(rollout, phi)
         except NotFinite as error:
             raise UserError(str(error)) from error
-        return self._record(raw, scaled, started)
+        return self._record(rollout, raw, scaled, started)
 
-    def _record(self, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
-        flat = (raw, scaled) if raw.ndim == 1 else (raw.flatten(), scaled.flatten())
-        raws, scaleds = flat[0].tolist(), flat[1].tolist()  # faster than tensors for one env
-        window, cost = self._window, self._cost
-        window[0] += len(raws)
-        window[1] += sum(raws)
-        window[2] += sum(scaleds)
-        window[3] += sum([x * x for x in scaleds])
+    def _record(self, steps: Transition, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
+        """Keep what `metrics` reports of bonuses [N] or [T, N]."""
+        window, cost, envs = self._window, self._cost, steps.info.get("env")
+        rows = (
+            raw.tolist(),
+            scaled.tolist(),
+            steps.episode_start.tolist(),
+        )  # faster than tensors for one env
+        for raws, scaleds, starts in zip(*rows, strict=True) if raw.ndim > 1 else (rows,):
+            window[0] += len(raws)
+            window[1] += sum(raws)
+            window[2] += sum(scaleds)
+            window[3] += sum([x * x for x in scaleds])
+            self._early.add(raws, starts, None if envs is None else envs.tolist())
         cost[0] += perf_counter() - started
-        cost[1] += len(raws)
+        cost[1] += raw.numel()
         return scaled
 
     def learned(self) -> list[nn.Parameter]:
@@ -147,14 +157,26 @@ class Explorer(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
-        """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call."""
+        """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call.
+
+        After a few episodes of at least forty steps, also the share of the bonus that their first ten steps earned.
+        """
         n, raw, scaled, squares = self._window
         self._window = [0.0] * 4
         if not n:
             return {}
         mean = scaled / n
         std = max(squares / n - mean**2, 0.0) ** 0.5
-        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n}
+        self._warn_once("early", self._early.warnings)
+        early = {} if self._early.value is None else {"bonus_early": self._early.value}
+        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n} | early
+
+    def _warn_once(self, kind: str, warnings: list[str]) -> None:
+        """Print warnings of this kind once, when there has been reason for them several times in a row."""
+        if self._signs.get(kind, 0) < PATIENCE:
+            self._signs[kind] = self._signs.get(kind, 0) + 1 if warnings else 0
+            if self._signs[kind] == PATIENCE:
+                notice(" ".join(warnings))
 
     def card(self) -> dict[str, float | int]:
         """What the explorer costs: parameters and bytes added, and microseconds per step for the bonus."""
@@ -166,7 +188,10 @@ class Explorer(nn.Module):
         }
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"window": list(self._window)}
+        return {"window": list(self._window), "early": self._early.state_dict(), "signs": dict(self._signs)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._window = list(state["window"])
+        if "early" in state:  # absent in checkpoints from before it was measured
+            self._early.load_state_dict(state["early"])
+            self._signs = dict(state["signs"])

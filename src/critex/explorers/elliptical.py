@@ -5,6 +5,7 @@ A = λI + Σφφᵀ,    β = √(φᵀA⁻¹φ) (UCB)    or    β = Δθᵀφ, �
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from critex.data.tree import Tree
 from critex.embedding import Form
 from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, Setting
+from critex.explorers.diagnostics import ROWS, FeatureSummary, summarise
 from critex.explorers.scaling import ScaledExplorer, ScalingConfig
 from critex.ranges import Count, Natural, Positive
 
@@ -92,6 +94,8 @@ class Elliptical(ScaledExplorer):
             None  # Δθ [memories, d] for comparing actions, held for an episode of the first env
         )
         self._num_envs = setting.num_envs
+        # Features of the latest steps or of the latest rollout, [n, d] each, for `metrics`.
+        self._recent: deque[Tensor] = deque(maxlen=max(ROWS // setting.num_envs, 1))
         self._held: Tensor | None = None  # Δθ [N, blocks, d] for the reward, held for an episode of each env
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
@@ -106,6 +110,7 @@ class Elliptical(ScaledExplorer):
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         phi = self.phi(step.obs, step.action, step.next_obs)
+        self._recent.append(phi)
         envs = step.info.get("env")  # the env of each row, if some envs have no row in this step
         if self.episodic and step.episode_start.any():
             starts = step.episode_start
@@ -151,6 +156,9 @@ class Elliptical(ScaledExplorer):
         if one_by_one or (self.config.simultaneous and not self.episodic):
             return Explorer._bonus_rollout(self, rollout, phi)
         phi = self.phi(rollout.obs, rollout.action, rollout.next_obs, phi)
+        rows = phi.flatten(0, 1)
+        self._recent.clear()
+        self._recent.append(rows[:: -(-len(rows) // ROWS)].clone())
         quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
         return self._pay(quadratic, rollout)
 
@@ -214,10 +222,20 @@ class Elliptical(ScaledExplorer):
             self._drift = float((self.gram.matrix() - old).norm() / old.norm())
 
     def metrics(self) -> dict[str, float]:
-        drift = {} if self._drift is None else {"phi_drift": self._drift}
-        return (
-            super().metrics() | {"effective_dimension": float(self.gram.effective_dimension().mean())} | drift
-        )
+        values = super().metrics()
+        values["effective_dimension"] = float(self.gram.effective_dimension().mean())
+        if self._drift is not None:
+            values["phi_drift"] = self._drift
+        if self._recent:
+            summary = self.summary(torch.cat([*self._recent]))
+            self._warn_once("features", summary.warnings)
+            values |= summary.metrics()
+        return values
+
+    def summary(self, phi: Tensor) -> FeatureSummary:
+        """What features [n, d] tell about the bonus."""
+        action = self.embedding.action_dim if self.embedding.form == "state_and_action" else 0
+        return summarise(phi, self.config.ridge, action)
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {
@@ -226,6 +244,7 @@ class Elliptical(ScaledExplorer):
             "held": self._held,
             "steps": (self._steps, self._rebuilt_at),
             "drift": self._drift,
+            "recent": list(self._recent),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -235,6 +254,8 @@ class Elliptical(ScaledExplorer):
         self._held = state.get("held")  # absent in checkpoints from before `thompson_hold`
         self._steps, self._rebuilt_at = state["steps"]
         self._drift = state["drift"]
+        self._recent.clear()
+        self._recent.extend(state.get("recent", ()))
 
 
 def _standardised(projected: Tensor, quadratic: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ class Size:
     """Widths of the layers."""
 
     glyph: int  # embedding of a glyph
-    strides: tuple[int, ...]  # of the five convolutions over the map
+    channels: tuple[int, ...]  # of the five convolutions over the map, and of those over the crop
+    map_strides: tuple[int, ...]
+    crop_strides: tuple[int, ...]
     status: int  # both layers of the status line
     character: int  # embedding of a character
     message: int  # channels of the convolutions over the message, and its output
@@ -40,8 +42,26 @@ class Size:
 
 
 SIZES: dict[str, Size] = {
-    "paper": Size(glyph=64, strides=(1, 1, 1, 1, 1), status=64, character=32, message=64, hidden=1024),
-    "compact": Size(glyph=8, strides=(2, 1, 2, 1, 2), status=32, character=16, message=32, hidden=256),
+    "paper": Size(
+        glyph=64,
+        channels=(16, 16, 16, 16, 8),
+        map_strides=(1, 1, 1, 1, 1),
+        crop_strides=(1, 1, 1, 1, 1),
+        status=64,
+        character=32,
+        message=64,
+        hidden=1024,
+    ),
+    "compact": Size(
+        glyph=8,
+        channels=(8, 16, 16, 16, 8),
+        map_strides=(2, 2, 2, 1, 1),
+        crop_strides=(1, 2, 1, 1, 1),
+        status=32,
+        character=16,
+        message=32,
+        hidden=256,
+    ),
 }
 
 
@@ -68,16 +88,15 @@ class NetHack(nn.Module):
         (length,) = space["message"].shape or ()
         self.dim = size.hidden
         self.glyphs = nn.Embedding(GLYPHS, size.glyph)
-        self.map = nn.Sequential(*convolutions(size.glyph, size.strides))
-        self.crop = nn.Sequential(*convolutions(size.glyph, (1,) * len(size.strides)))
+        self.map = nn.Sequential(*convolutions(size.glyph, size.channels, size.map_strides))
+        self.crop = nn.Sequential(*convolutions(size.glyph, size.channels, size.crop_strides))
         self.status = nn.Sequential(
             nn.Linear(status, size.status), nn.ReLU(), nn.Linear(size.status, size.status), nn.ReLU()
         )
         self.message = Message(length, size.character, size.message)
-        for stride in size.strides:
-            height, width = (height - 1) // stride + 1, (width - 1) // stride + 1
-        cells = len(CROP) ** 2 + height * width
-        self.join = nn.Linear(size.status + CHANNELS[-1] * cells + size.message, size.hidden)
+        cells = convolved(height, size.map_strides) * convolved(width, size.map_strides)
+        cells += convolved(len(CROP), size.crop_strides) ** 2
+        self.join = nn.Linear(size.status + size.channels[-1] * cells + size.message, size.hidden)
         self.register_buffer("offsets", torch.tensor(CROP), persistent=False)
 
     def forward(self, obs: Tree) -> Tensor:
@@ -89,24 +108,30 @@ class NetHack(nn.Module):
             screen[key].flatten(0, len(batch) - 1) if batch else screen[key][None] for key in KEYS
         )
         glyphs, status, message = glyphs.long(), status.to(torch.get_default_dtype()), message.long()
+        # Most screens show the same few messages, above all none: encode each of them once.
+        messages, which = message.unique(dim=0, return_inverse=True)
         around = cropped(glyphs, status[:, 0].long(), status[:, 1].long(), self.offsets)
         parts = [
             self.status(status),
             self.crop(self.glyphs(around).permute(0, 3, 1, 2)).flatten(1),
             self.map(self.glyphs(glyphs).permute(0, 3, 1, 2)).flatten(1),
-            self.message(message),
+            self.message(messages)[which],
         ]
         return F.relu(self.join(torch.cat(parts, dim=-1))).reshape(*batch, self.dim)
 
 
-CHANNELS = (16, 16, 16, 16, 8)  # of the convolutions over the map and over the crop
-
-
-def convolutions(inputs: int, strides: tuple[int, ...]) -> Iterator[nn.Module]:
-    """3×3 convolutions that keep the size of the map up to their stride, each followed by ELU."""
-    for (before, after), stride in zip(pairwise((inputs, *CHANNELS)), strides, strict=True):
+def convolutions(inputs: int, channels: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[nn.Module]:
+    """3×3 convolutions, padded by one cell, each followed by ELU."""
+    for (before, after), stride in zip(pairwise((inputs, *channels)), strides, strict=True):
         yield nn.Conv2d(before, after, 3, stride=stride, padding=1)
         yield nn.ELU(inplace=True)
+
+
+def convolved(length: int, strides: tuple[int, ...]) -> int:
+    """The length of a side after these convolutions: ⌈length / stride⌉ for each."""
+    for stride in strides:
+        length = -(-length // stride)
+    return length
 
 
 def cropped(glyphs: Tensor, x: Tensor, y: Tensor, offsets: Tensor) -> Tensor:

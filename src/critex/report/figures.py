@@ -70,6 +70,28 @@ ABOUT = {
         "tr(A⁻¹Σφφᵀ): how many directions of φ the memory has filled. If it stays near 1 while the agent sees new "
         "states, φ hardly varies and the bonus cannot tell them apart.",
     ),
+    "phi_rank": (
+        "Directions in which φ varies",
+        "directions",
+        "Effective rank of the covariance of φ over the latest steps: exp of the entropy of its normalised eigenvalues. If "
+        "it falls towards 1, the features collapse.",
+    ),
+    "phi_norm": (
+        "Norm of φ against λ",
+        "‖φ‖²/λ",
+        "Far below 1, the memory hardly fills; far above it, the first visit takes nearly all of the bonus.",
+    ),
+    "bonus_early": (
+        "Bonus of the first ten steps",
+        "share of an episode",
+        "The share of the raw bonus that the first ten steps earn, in episodes of at least forty. Near 1, later "
+        "discoveries earn little.",
+    ),
+    "bonus_action": (
+        "Bonus of the action",
+        "share",
+        "The share of the bonus that falls on the coordinates of the action, where φ is [φ(s); a].",
+    ),
 }
 
 
@@ -82,7 +104,9 @@ def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
             curves = {i: aggregate(each, grid) for i, each in series.items()}
-            log = key.startswith("bonus") and _decades(curves) > 2  # returns may be negative
+            log = (
+                key in ("bonus", "bonus_raw", "phi_norm") and _decades(curves) > 2
+            )  # returns may be negative
             figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
     return figures
 

@@ -27,6 +27,10 @@ SERIES = {
     "bonus": ("train", "bonus"),
     "bonus_raw": ("train", "bonus_raw"),
     "effective_dimension": ("train", "effective_dimension"),
+    "phi_rank": ("train", "phi_rank"),
+    "phi_norm": ("train", "phi_norm"),
+    "bonus_early": ("train", "bonus_early"),
+    "bonus_action": ("train", "bonus_action"),
 }
 """The curves of a run: name → (kind of line, field) in metrics.jsonl."""
 
