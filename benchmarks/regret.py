@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from critex.theory import Streams, optimal, regret
 from critex.theory.peers import LSVIUCB
 from critex.theory.problems import Problem, linear_mdp, riverswim
-from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, run_cell
+from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, TUNING_SEEDS, run_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "regret"
 TUNED = ROOT / "src" / "critex" / "theory" / "tuned.toml"
 TUNING: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
-    "mdps": (MDP_METHODS, ("riverswim", "deepsea")),
+    "mdps": (MDP_METHODS, ("riverswim", "lock")),
     "bandits": (BANDIT_METHODS, ("linear-bandit", "cosine-bandit")),
 }
-TUNING_SEEDS, TUNING_EPISODES = (101, 102, 103), 300
+TUNING_EPISODES = 300
 
 
 def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.0) -> NDArray[Any]:
@@ -49,7 +49,7 @@ def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.
                 b = rows.T @ (reward + value[following])
             inverse = np.linalg.inv(A)
             width = np.sqrt(np.einsum("nad,de,nae->na", phi, inverse, phi))
-            q[h] = np.minimum(phi @ (inverse @ b) + alpha * width, H - h)
+            q[h] = np.minimum(phi @ (inverse @ b) + alpha * width, H)
             value = q[h].max(-1)
         s = int(rng.choice(n, p=problem.start[0]))
         v = np.zeros(n)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from critex.theory import CAE, Episode, Streams, bound, regret
 from critex.theory.bandits import BANDITS, LinTS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
@@ -170,7 +171,7 @@ def test_antisymmetric_last_layer_never_moves():
     with torch.no_grad():
         first[..., 32:] = first[..., :32]
         last[..., 32:, :] = -last[..., :32, :]
-    agent.Q = np.zeros(agent.shape)
+    agent.features, agent.Q = agent.phi(), np.zeros(agent.shape)
     agent.update(random_episode(problem, 1, np.random.default_rng(0)))
     np.testing.assert_allclose(agent.Q, 0.0, atol=1e-12)
     assert torch.equal(agent.network.weights[0], first)
@@ -183,6 +184,7 @@ def test_thompson_draws_have_the_moments_of_the_posterior():
     for weight in agent.network.weights:
         weight.data[:] = weight.data[:1]
     agent.theta[:] = agent.theta[:1]
+    agent.features = agent.phi()
     rng = np.random.default_rng(0)
     for _ in range(3):
         one = random_episode(problem, 1, rng)
@@ -212,14 +214,17 @@ def test_langevin_samples_the_posterior():
     np.testing.assert_allclose(w.var(0), [0.16, 0.04, 0.16, 0.16], rtol=0.2)
 
 
-def test_acb_predictions_have_the_variance_of_the_width():
+def test_acb_bonus_is_the_largest_of_many_draws_of_the_width():
     problem = two_states()
     agent = ACB(problem, Streams(range(400), "agent"), alpha=1.0)
     episode = Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]]))
     for _ in range(2):
         agent.update(Episode(*(np.repeat(part, 400, 0) for part in episode)))
-    noise = np.matmul(agent.memory.inverse, agent.sums)[:, 0]  # u, [S, d, J]
-    np.testing.assert_allclose(noise.var((0, 2)), [1, 1 / 3, 1, 1], rtol=0.1)
+    agent.prepare()
+    # The largest of 128 |N(0, 1)| times the width; its median is Φ⁻¹(½ + ½·2^(−1/128)).
+    width = np.sqrt([[1, 1 / 3], [1, 1]])
+    median = norm.ppf(0.5 + 0.5 * 0.5 ** (1 / agent.ensemble))
+    np.testing.assert_allclose(np.median(agent.bonus[:, 0], 0), median * width, rtol=0.05)
 
 
 def test_bdqn_regresses_each_action_by_itself():
@@ -237,7 +242,7 @@ def test_nn_ucb_tangent_is_the_gradient():
     w = agent.w.clone().requires_grad_()
     f = ((agent.x @ w).relu() @ agent.head)[..., 0]
     gradient = torch.autograd.grad(f[0, 1, 2], w)[0][0, 1].flatten()
-    torch.testing.assert_close(agent.tangent()[0, 1, 2], gradient)
+    torch.testing.assert_close(agent.tangent(1)[0, 2], gradient)
 
 
 @pytest.mark.parametrize("method", [LinUCB, LinTS, NeuralLinUCB, NeuralLinTS])
