@@ -4,8 +4,8 @@
     python benchmarks/peers.py run DeepSea      # the best of them, on other seeds
     python benchmarks/peers.py table            # as Markdown, from results/peers/runs.csv
 
-and the same with MiniGrid. A run is solved when the greedy policy, played without any bonus, returns at least 0.9; it then ends. Called again, finished
-runs are kept.
+and the same with MiniGrid. A run is solved when the greedy policy, played without any bonus, returns at least 0.9; it
+then ends. Called again, finished runs are kept.
 """
 
 from __future__ import annotations

@@ -5,29 +5,20 @@ import json
 import pytest
 
 from critex.cli import main
-from critex.cli.regret import claim, read_results
+from critex.cli.regret import claim
+from critex.report.regret import read_results
 
 
 def test_run_one_problem_then_show_it(tmp_path, capsys):
     out = tmp_path / "runs"
     claim(out, "linear-bandit", 0.1)
     for method in ("lin-ucb", "lin-ts"):
-        main(
-            [
-                "regret",
-                "cell",
-                "linear-bandit",
-                "linear-bandit",
-                method,
-                "100",
-                "--out",
-                str(out / "linear-bandit" / method),
-            ]
-        )
+        where = str(out / "linear-bandit" / method)
+        main(["regret", "cell", "linear-bandit", "linear-bandit", method, "100", "--out", where])
     main(["regret", "show", str(out)])
     printed = capsys.readouterr().out
     assert "lin-ucb" in printed
-    assert "linear-bandit, 100 episodes, 10 seeds" in printed
+    assert "linear-bandit, 100 rounds, 10 seeds" in printed
     page = (out / "report" / "index.html").read_text()
     assert "lin-ts" in page
     assert "data:image/png;base64," in page
@@ -45,6 +36,9 @@ def test_run_one_problem_then_show_it(tmp_path, capsys):
         (["run", "--budget", "0"], "budget is 0.0"),
         (["run", "--jobs", "0"], "jobs is 0"),
         (["walk"], "known: run, show"),
+        (["show", "nowhere"], "critex regret run --out nowhere"),
+        (["cell", "lok", "lock", "acb", "20"], "did you mean lock"),
+        (["cell", "lock", "lock", "lin-ucb", "20"], "lock has no run of lin-ucb on lock"),
     ],
 )
 def test_mistakes_are_one_line(args, says, capsys):

@@ -19,9 +19,9 @@ class NNUCB:
     At the start of an episode, for h = H … 1: W_h minimises Σ(f − r − max Q_{h+1})² + λ‖W − W⁰‖² over all episodes, here
     by `steps` gradient steps from its last value; then Λ_h ← Λ_h + ggᵀ for the last visit, under the new W_h.
 
-    f is a network with two layers, 2(n + A) → `hidden` → 1, of which only the first is trained, minus its value at W⁰.
-    The original has f(·|W⁰) = 0 by a second copy of all units with the opposite sign, and thus the same g and Λ at W⁰ with twice
-    the parameters. Λ_h has a row for every parameter, so `hidden` is small.
+    f is a network with two layers, n + A → `hidden` → 1, of which only the first is trained, minus its value at W⁰. In the
+    original f(·|W⁰) = 0 because every unit has a copy with the opposite sign, which gives the same gᵀΛ⁻¹g at W⁰ with
+    twice the parameters. Λ_h has a row for every parameter, so `hidden` is small.
     """
 
     hidden, steps, rate = 8, 8, 0.5
