@@ -163,6 +163,78 @@ def test_elliptical_potential_bound_is_held_along_runs(method):
         assert (agent.memory.potential <= bound.potential_bound(agent.memory.dim, 10 * m)).all()
 
 
+def repeated(episode, seeds):
+    """The same episode for every seed."""
+    return Episode(*(np.repeat(part, seeds, 0) for part in episode))
+
+
+RIGHT = Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]]))
+"""In two_states(2): to state 1, which then pays 1."""
+
+
+@pytest.mark.parametrize(
+    ("method", "highest"),
+    [(LSVIUCB, [2, 2]), (ACB, [2, 2]), (LSVIPHE, [2, 1]), (NNUCB, [2, 1]), (LMCDQN, [2, 1])],
+)
+def test_values_are_clipped_as_in_the_original(method, highest):
+    """LSVI-UCB at H; LSVI-PHE, NN-UCB and LMCDQN at H − h + 1 and at 0."""
+    agent = method(two_states(), Streams(range(1, 30), "agent"), alpha=1000.0)
+    agent.update(repeated(RIGHT, 29))
+    q = agent.q()
+    np.testing.assert_allclose(q.max((0, 2, 3)), highest)
+    assert q.min() >= 0
+    if method is LMCDQN:  # half of its draws are negative
+        assert (q == 0).mean() > 0.3
+
+
+def test_opt_rlsvi_closed_form_on_two_states():
+    agent = OPTRLSVI(two_states(), Streams((1,), "agent"), alpha=0.0)
+    np.testing.assert_allclose(agent.q()[0, :, 0, 0], [2.0, 1.0])  # nothing seen: the default H − h + 1
+    agent.update(RIGHT)
+    # One visit: width √½, between the two, and the reward 1 is shrunk by the ridge to ½.
+    known = (0.9 - np.sqrt(0.5)) / 0.4
+    np.testing.assert_allclose(agent.q()[0, 1, 1], [known * 0.5 + (1 - known), 1.0])
+    for _ in range(2):
+        agent.update(RIGHT)
+    # Three visits: width ½, so the regression alone decides: ¾, and at the first step ¾ of the largest value after it.
+    np.testing.assert_allclose(agent.q()[0, 1, 1], [0.75, 1.0])
+    np.testing.assert_allclose(agent.q()[0, 0, 0], [2.0, 0.75 * 1.0])
+
+
+def test_bdqn_acts_by_a_draw_and_targets_the_mean():
+    agent = BDQN(two_states(), Streams(range(1000), "agent"), alpha=0.4)
+    agent.update(repeated(RIGHT, 1000))
+    q = agent.q()
+    # At the first step the mean is ½(0 + ½), and the variance α²/2 is that of its own draw alone.
+    np.testing.assert_allclose(q[:, 0, 0, 1].mean(), 0.25, atol=0.04)
+    np.testing.assert_allclose(q[:, 0, 0, 1].var(), 0.16 / 2, rtol=0.18)
+    assert np.abs(np.corrcoef(q[:, 0, 0, 1], q[:, 1, 1, 0])[0, 1]) < 0.12
+    assert (agent.q() != q).all()  # a new draw for the next episode
+
+
+def test_lsvi_phe_takes_the_best_of_its_ensemble():
+    agent = LSVIPHE(two_states(), Streams(range(1000), "agent"), alpha=0.02)
+    for _ in range(3):
+        agent.update(repeated(RIGHT, 1000))
+    # Three visits of (1, 0) at the last step: ¾ + 0.02·½ times the largest of 8 normals, 1.4236 on average.
+    np.testing.assert_allclose(agent.q()[:, 1, 1, 0].mean(), 0.75 + 0.01 * 1.4236, atol=8e-4)
+
+
+def test_nn_ucb_fits_then_bounds():
+    """Λ and g are those of the W that was just fitted: after one visit gᵀΛ⁻¹g = ‖g‖²/(1 + ‖g‖²)."""
+    agent = NNUCB(two_states(), Streams((1, 2), "agent"), alpha=0.5)
+    agent.update(repeated(RIGHT, 2))
+    before, q = agent.w.clone(), agent.q()
+    assert not torch.equal(agent.w, before)
+    g = agent.tangent(1)[:, 2]  # (1, 0), the pair visited at the last step
+    torch.testing.assert_close(agent.grams[1].matrix()[0], torch.eye(32).double() + torch.outer(g[0], g[0]))
+    squared = (g**2).sum(-1)
+    bonus = 0.5 * (squared / (1 + squared)).sqrt()
+    np.testing.assert_allclose(q[:, 1, 1, 0], (agent._value(1)[:, 2] + bonus).clamp(0, 1))
+    agent.q()
+    torch.testing.assert_close(agent.grams[1].matrix()[0], torch.eye(32).double() + torch.outer(g[0], g[0]))
+
+
 def test_antisymmetric_last_layer_never_moves():
     """With φ(·|W¹) = 0 for all pairs the closed form gives θ = 0, hence no gradient and no bonus, for good."""
     problem = two_states()
@@ -243,6 +315,24 @@ def test_nn_ucb_tangent_is_the_gradient():
     f = ((agent.x @ w).relu() @ agent.head)[..., 0]
     gradient = torch.autograd.grad(f[0, 1, 2], w)[0][0, 1].flatten()
     torch.testing.assert_close(agent.tangent(1)[0, 2], gradient)
+
+
+def test_neural_bandits_treat_old_features_as_in_their_papers():
+    """After training, Neural-LinTS recomputes A and b under the new φ; Neural-LinUCB keeps the old features."""
+    bandit, rng = BANDITS["cosine-bandit"], np.random.default_rng(0)
+    x, reward = rng.standard_normal((50, 1, 8)) / 8**0.5, rng.standard_normal((50, 1))
+    for method, recomputed in ((NeuralLinTS, True), (NeuralLinUCB, False)):
+        agent = method(bandit, Streams((1,), "agent"), 0.1)
+        old, last = agent.phi(x.swapaxes(0, 1))[0], agent.readout().detach().clone()
+        for each, r in zip(x, reward, strict=True):
+            agent.update(each, r)
+        phi = agent.phi(x.swapaxes(0, 1))[0]
+        assert not np.allclose(phi, old)
+        rows = phi if recomputed else old
+        np.testing.assert_allclose(agent.gram.matrix()[0], np.eye(16) + rows.T @ rows, atol=1e-8)
+        np.testing.assert_allclose(agent.b[0], rows.T @ reward[:, 0], atol=1e-8)
+        if recomputed:  # the last layer was trained, too
+            assert not torch.equal(agent.last.detach(), last)
 
 
 @pytest.mark.parametrize("method", [LinUCB, LinTS, NeuralLinUCB, NeuralLinTS])
