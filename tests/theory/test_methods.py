@@ -6,25 +6,14 @@ import torch
 from scipy.stats import norm
 
 from critex.theory import CAE, Episode, Streams, bound, regret
-from critex.theory.bandits import BANDITS, LinTS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
+from critex.theory.bandits import BANDITS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
 from critex.theory.memory import Counts, Regression
 from critex.theory.peers import ACB, BDQN, LMCDQN, LSVIPHE, LSVIUCB, NNUCB, OPTRLSVI
 from critex.theory.peers.bdqn import per_action
 from critex.theory.problems import linear_mdp, random_tabular, tabular
+from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, SUITES, TUNING_SEEDS, tuned
 
 SEEDS = (1, 2, 3, 4)
-EASY = {
-    "lsvi-ucb": (LSVIUCB, 2.0),
-    "lsvi-phe": (LSVIPHE, 1.0),
-    "opt-rlsvi": (OPTRLSVI, 0.3),
-    "bdqn": (BDQN, 0.3),
-    "acb": (ACB, 1.0),
-    "lmcdqn": (LMCDQN, 1.0),
-    "nn-ucb": (NNUCB, 3.0),
-    "cae-ucb": (CAE, 5.0),
-    "cae-thompson": (lambda *a: CAE(*a, strategy="thompson"), 0.5),
-    "cae-refit": (lambda *a: CAE(*a, refit=True), 5.0),
-}
 
 
 def two_states(horizon=2):
@@ -40,14 +29,20 @@ def random_episode(problem, seeds, rng):
     return Episode(states, actions, rng.random(actions.shape))
 
 
-@pytest.mark.parametrize("name", EASY)
+@pytest.mark.parametrize("name", [name for name in MDP_METHODS if name != "cae-theorem"])
 def test_every_method_is_sublinear_on_the_easy_problem(name):
-    method, alpha = EASY[name]
-    problem = two_states(3)
-    lost = regret(problem, method(problem, Streams(SEEDS, "agent"), alpha), 200, SEEDS)
-    total = lost.cumsum(1).mean(0)
-    assert total[-1] < 0.6 * 200 * lost.max(), "as bad as never learning"
+    """With the α of the suites, which was tuned on other problems and with other seeds."""
+    problem, seeds = two_states(), range(1, 9)
+    agent = MDP_METHODS[name](problem, Streams(seeds, "agent"), tuned()["mdps"][name])
+    total = regret(problem, agent, 200, seeds).cumsum(1).mean(0)
+    assert total[-1] < 0.25 * 200, "never learning costs 1 an episode"
     assert total[-1] - total[99] < 0.5 * total[99] + 1e-9, "as much regret in the second half as in the first"
+
+
+def test_no_suite_uses_the_tuning_seeds():
+    assert not any(set(suite.seeds) & set(TUNING_SEEDS) for suite in SUITES.values())
+    assert all(alpha in ALPHAS for kind in tuned().values() for alpha in kind.values())
+    assert set(tuned()["mdps"]) == set(MDP_METHODS) - {"cae-theorem"}
 
 
 def test_regression_is_ridge_regression_on_all_episodes():
@@ -335,10 +330,10 @@ def test_neural_bandits_treat_old_features_as_in_their_papers():
             assert not torch.equal(agent.last.detach(), last)
 
 
-@pytest.mark.parametrize("method", [LinUCB, LinTS, NeuralLinUCB, NeuralLinTS])
-def test_bandits_are_sublinear_where_the_mean_is_linear(method):
+@pytest.mark.parametrize("name", BANDIT_METHODS)
+def test_bandits_are_sublinear_where_the_mean_is_linear(name):
     bandit = BANDITS["linear-bandit"]
-    agent = method(bandit, Streams(SEEDS, "agent"), 0.1)
+    agent = BANDIT_METHODS[name](bandit, Streams(SEEDS, "agent"), tuned()["bandits"][name])
     total = bandit_regret(bandit, agent, 300, SEEDS).cumsum(1).mean(0)
     assert total[-1] - total[149] < 0.5 * total[149]
     assert agent.potential.max() <= bound.potential_bound(agent.dim, 300)
