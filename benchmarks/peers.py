@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from critex.cli import main as critex
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "peers" / "runs.csv"
 RUNS = ROOT / "runs" / "peers"
-SEEDS = (11, 12, 13)
+TUNING_SEED, SEEDS = 101, (11, 12, 13)
 EVERY = "--stop-return 0.9 --no-tensorboard --checkpoint-every 0 --log-every 1000 --no-progress"
 GREEDY = "--epsilon-start 0 --epsilon-end 0"
 
@@ -38,7 +39,6 @@ class Task:
     episode: int
     """Steps between two draws of BDQN; A is rebuilt after 20 of them."""
     flags: str = ""
-    tuning_seeds: tuple[int, ...] = (101, 102)
 
 
 SEAS = {n: Task(f"DeepSea-{n}-v0", 400 * n, n) for n in (8, 10, 14)}
@@ -46,7 +46,6 @@ GRID = Task(
     "MiniGrid-Empty-5x5-v0", 5_000, 50,
     "--hidden 128 --learning-rate 1e-3 --batch-size 64 --buffer-size 10000 --learning-starts 200 --train-every 4"
     " --target-every 200 --eval-every 250 --eval-episodes 1",
-    tuning_seeds=(101,),
 )  # fmt: skip
 TASKS = (*SEAS.values(), GRID)
 TUNING = (SEAS[10], GRID)  # each kind of task is tuned by itself
@@ -87,15 +86,15 @@ def train(part: str, task: Task, method: str, setting: str, seed: int) -> dict[s
 
 
 def best(method: str, task: Task, rows: list[dict[str, Any]]) -> str:
-    """The setting with the most tuning seeds solved, then the fewest steps."""
+    """The setting that solved its tuning task first."""
     kind = next(t for t in TUNING if t.env.partition("-")[0] == task.env.partition("-")[0])
 
-    def rank(setting: str) -> tuple[int, int]:
+    def steps(setting: str) -> float:
         flags = setting.format(episode=kind.episode, rebuild=20 * kind.episode)
-        tried = [r for r in rows if (r["task"], r["flags"]) == (kind.env, flags) and r["part"] == "tune"]
-        return -sum(r["solved"] != "" for r in tried), sum(int(r["steps"]) for r in tried)
+        tried = [r for r in rows if (r["part"], r["task"], r["flags"]) == ("tune", kind.env, flags)]
+        return min((float(r["solved"]) for r in tried if r["solved"]), default=math.inf)
 
-    return min(METHODS[method], key=rank)
+    return min(METHODS[method], key=steps)
 
 
 def tune(kind: str) -> Iterator[dict[str, Any]]:
@@ -103,16 +102,19 @@ def tune(kind: str) -> Iterator[dict[str, Any]]:
     for task in [task for task in TUNING if task.env.startswith(kind)]:
         for method, settings in METHODS.items():
             for setting in settings:
-                yield from (train("tune", task, method, setting, seed) for seed in task.tuning_seeds)
+                yield train("tune", task, method, setting, TUNING_SEED)
 
 
 def run(kind: str) -> Iterator[dict[str, Any]]:
-    """The best setting of each method on every task of this kind, with fresh seeds."""
+    """The best setting of each method on every task of this kind, with fresh seeds; DeepSea up to the first size that no
+    seed solves."""
     tuned = stored()
-    for seed in SEEDS:
+    for method in METHODS:
         for task in [task for task in TASKS if task.env.startswith(kind)]:
-            for method in METHODS:
-                yield train("run", task, method, best(method, task, tuned), seed)
+            rows = [train("run", task, method, best(method, task, tuned), seed) for seed in SEEDS]
+            yield from rows
+            if not any(row["solved"] for row in rows):
+                break
 
 
 def stored() -> list[dict[str, Any]]:
@@ -142,7 +144,9 @@ def table() -> str:
         for task in TASKS:
             rows = [r for r in stored() if (r["part"], r["task"], r["method"]) == ("run", task.env, method)]
             solved = sorted(int(r["solved"]) for r in rows if r["solved"])
-            cells.append(f"{len(solved)} of {len(rows)} ({', '.join(map(str, solved)) or '–'})")
+            cells.append(
+                f"{len(solved)} of {len(rows)} ({', '.join(map(str, solved)) or '–'})" if rows else ""
+            )
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -258,12 +258,12 @@ def test_thompson_draws_have_the_moments_of_the_posterior():
         agent.step_size = 0.0
         agent.update(Episode(*(np.repeat(part, 1000, 0) for part in one)))
     draws = agent.draw()[:, 0].numpy()
-    exact = agent.inverse()[0, 0].numpy()
+    exact = agent.inverse[0, 0].numpy()
     error = np.sqrt(exact.diagonal() / 1000)
     assert (np.abs(draws.mean(0)) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(draws.T), exact, atol=0.2)
     projected = agent.bonus(agent.phi().detach())[:, 0, 0]
-    variance = (agent.phi()[0, 0, 0] @ agent.inverse()[0, 0] @ agent.phi()[0, 0, 0]).item()
+    variance = (agent.phi()[0, 0, 0] @ agent.inverse[0, 0] @ agent.phi()[0, 0, 0]).item()
     assert projected.var().item() == pytest.approx(variance, rel=0.15)
 
 

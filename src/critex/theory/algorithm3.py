@@ -30,7 +30,7 @@ class CAE:
             the features and targets of the time of the visit; the counterpart of `rebuild_every` in deep RL.
     """
 
-    layers = 2
+    layers, hidden = 2, 64
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class CAE:
         *,
         strategy: Literal["ucb", "thompson"] = "ucb",
         step_size: float = 1e-5,
-        hidden: int = 64,
+        hidden: int = hidden,
         gamma: float = 1.0,
         refit: bool = False,
     ) -> None:
@@ -51,6 +51,7 @@ class CAE:
         self.dim, self.hidden, seeds, H = self.x.shape[1], hidden, len(streams), problem.horizon
         self.shape = (seeds, H, problem.states, problem.actions)
         self.gram = Gram(self.dim, ridge=ridge, memories=seeds * H)  # A = λI
+        self.inverse = torch.eye(self.dim, dtype=torch.float64).expand(seeds, H, -1, -1) / ridge  # A⁻¹
         self.b = torch.zeros(seeds, H, self.dim, dtype=torch.float64)
         self.theta = torch.from_numpy(streams.normal(H, self.dim) / self.dim)
         self.network = Network(streams, H, (self.dim, hidden, self.dim))
@@ -97,7 +98,8 @@ class CAE:
         self.b += torch.from_numpy(target).unsqueeze(-1) * phi
         if self.refit:
             self._refit(every, following)
-        self.theta = (self.inverse() @ self.b.unsqueeze(-1)).squeeze(-1)
+        self.inverse = self.gram.inverse().reshape(*self.shape[:2], self.dim, self.dim)
+        self.theta = (self.inverse @ self.b.unsqueeze(-1)).squeeze(-1)
 
     def _refit(self, phi: Tensor, following: Array) -> None:
         visits, targets = (t.flatten(2) for t in self._stored(following))
@@ -118,18 +120,14 @@ class CAE:
         targets = [self.counts.targets(h, following[:, h]) for h in range(self.shape[1])]
         return torch.from_numpy(self.counts.visits), torch.from_numpy(np.stack(targets, 1))
 
-    def inverse(self) -> Tensor:
-        """A_h⁻¹, [S, H, D, D]."""
-        return self.gram.inverse().reshape(*self.shape[:2], self.dim, self.dim)
-
     def bonus(self, phi: Tensor) -> Tensor:
         """β = √(φᵀA⁻¹φ), or β = Δθᵀφ with one Δθ ~ N(0, A⁻¹) for each seed and step: [S, H, nA]."""
         if self.strategy == "ucb":
-            return ((phi @ self.inverse()) * phi).sum(-1).clamp_min(0.0).sqrt()
+            return ((phi @ self.inverse) * phi).sum(-1).clamp_min(0.0).sqrt()
         return (phi @ self.draw().unsqueeze(-1)).squeeze(-1)
 
     def draw(self) -> Tensor:
         """Δθ ~ N(0, A⁻¹), [S, H, D]."""
         noise = torch.from_numpy(self.streams.normal(self.shape[1], self.dim, 1))
-        out: Tensor = (torch.linalg.cholesky(self.inverse()) @ noise).squeeze(-1)
+        out: Tensor = (torch.linalg.cholesky(self.inverse) @ noise).squeeze(-1)
         return out
