@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,13 +62,24 @@ class Result(NamedTuple):
         unit = "rounds" if self.problem in BANDITS else "episodes"
         return f"{self.problem}, {self.episodes[-1]:,} {unit}, {len(self.regret)} seeds"
 
-    def row(self) -> tuple[str, ...]:
-        """The cells of `HEADER`."""
+    def numbers(self) -> dict[str, Any]:
+        """What the tables show, a column of slopes.csv each."""
         final, facts, (value, low, high) = self.regret[:, -1], self.facts, self.slope
         std = final.std(ddof=1) if len(final) > 1 and np.ptp(final) > 1e-9 else 0.0
-        share = f"{facts['potential'] / facts['potential_bound']:.2f}" if "potential" in facts else "–"
-        regret = f"{final.mean():.4g} ± {std:.3g}"
-        return self.method, f"{facts['alpha']:.3g}", regret, f"{value:.2f}", f"[{low:.2f}, {high:.2f}]", share
+        share = facts["potential"] / facts["potential_bound"] if "potential" in facts else math.nan
+        return {
+            **{"problem": self.problem, "method": self.method, "alpha": facts["alpha"]},
+            **{"episodes": int(self.episodes[-1]), "seeds": len(final), "regret": final.mean(), "std": std},
+            **{"slope": value, "slope_low": low, "slope_high": high, "potential_share": share},
+        }
+
+    def row(self) -> tuple[str, ...]:
+        """The cells of `HEADER`."""
+        n = self.numbers()
+        regret, share = f"{n['regret']:.4g} ± {n['std']:.3g}", n["potential_share"]
+        interval = f"[{n['slope_low']:.2f}, {n['slope_high']:.2f}]"
+        shown = "–" if math.isnan(share) else f"{share:.2f}"
+        return self.method, f"{n['alpha']:.3g}", regret, f"{n['slope']:.2f}", interval, shown
 
 
 def read_manifest(out: Path) -> Manifest:
@@ -115,9 +127,11 @@ def report_regret(out: Path) -> tuple[list[list[Result]], Path]:
             rows = [result.row() for result in group]
             sections.append({"name": name, "rows": rows, "picture": f"data:image/png;base64,{picture}"})
         with (report / "slopes.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(("problem", "episodes", "seeds", *HEADER))
-            writer.writerows((r.problem, r.episodes[-1], len(r.regret), *r.row()) for r in results)
+            writer = csv.DictWriter(file, list(results[0].numbers()), lineterminator="\n")
+            writer.writeheader()
+            for result in results:
+                rounded = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in result.numbers().items()}
+                writer.writerow(rounded)
         suite, note = SUITES[manifest.suite], NOTE.format(budget=manifest.budget)
         about = {"suite": suite.name, "title": suite.title, "note": note}
         html = page("regret.html.j2", {}, **about, header=HEADER, problems=sections)
