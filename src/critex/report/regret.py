@@ -68,9 +68,17 @@ class Result(NamedTuple):
         std = final.std(ddof=1) if len(final) > 1 and np.ptp(final) > 1e-9 else 0.0
         share = facts["potential"] / facts["potential_bound"] if "potential" in facts else math.nan
         return {
-            **{"problem": self.problem, "method": self.method, "alpha": facts["alpha"]},
-            **{"episodes": int(self.episodes[-1]), "seeds": len(final), "regret": final.mean(), "std": std},
-            **{"slope": value, "slope_low": low, "slope_high": high, "potential_share": share},
+            "problem": self.problem,
+            "method": self.method,
+            "alpha": facts["alpha"],
+            "episodes": int(self.episodes[-1]),
+            "seeds": len(final),
+            "regret": final.mean(),
+            "std": std,
+            "slope": value,
+            "slope_low": low,
+            "slope_high": high,
+            "potential_share": share,
         }
 
     def row(self) -> tuple[str, ...]:
