@@ -1,6 +1,6 @@
 """Speed of the regret laboratory, and the tuning of its methods.
 
-python benchmarks/regret.py speed    regret-steps per second beside a plain numpy LSVI-UCB; cost over d, H and K
+python benchmarks/regret.py speed    regret-steps per second of CPU time beside a plain numpy LSVI-UCB, over d, H and K
 python benchmarks/regret.py tune     α of every method → tuned.toml, results/regret/tuning.csv
 """
 
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from critex.theory import Streams, optimal, regret
 from critex.theory.peers import LSVIUCB
 from critex.theory.problems import Problem, linear_mdp, riverswim
-from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, run_cell
+from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, TUNING_SEEDS, run_cell
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "regret"
 TUNED = ROOT / "src" / "critex" / "theory" / "tuned.toml"
 TUNING: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
-    "mdps": (MDP_METHODS, ("riverswim", "deepsea")),
+    "mdps": (MDP_METHODS, ("riverswim", "lock")),
     "bandits": (BANDIT_METHODS, ("linear-bandit", "cosine-bandit")),
 }
-TUNING_SEEDS, TUNING_EPISODES = (101, 102, 103), 300
+TUNING_EPISODES = 300
 
 
 def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.0) -> NDArray[Any]:
@@ -49,19 +49,19 @@ def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.
                 b = rows.T @ (reward + value[following])
             inverse = np.linalg.inv(A)
             width = np.sqrt(np.einsum("nad,de,nae->na", phi, inverse, phi))
-            q[h] = np.minimum(phi @ (inverse @ b) + alpha * width, H - h)
+            q[h] = np.minimum(phi @ (inverse @ b) + alpha * width, H)
             value = q[h].max(-1)
-        s = int(rng.choice(n, p=problem.start[0]))
+        state = int(rng.choice(n, p=problem.start[0]))
         v = np.zeros(n)
         for h in reversed(range(H)):
             a_h = q[h].argmax(-1)
             v = r[np.arange(n), a_h] + P[np.arange(n), a_h] @ v
-        lost[m] = best[s] - v[s]
+        lost[m] = best[state] - v[state]
         for h in range(H):
-            a = int(q[h, s].argmax())
-            following_state = int(rng.choice(n, p=P[s, a]))
-            stored[h].append((s, a, float(r[s, a]), following_state))
-            s = following_state
+            action = int(q[h, state].argmax())
+            after = int(rng.choice(n, p=P[state, action]))
+            stored[h].append((state, action, float(r[state, action]), after))
+            state = after
     return lost
 
 
@@ -71,40 +71,41 @@ def ours(problem: Problem, episodes: int, seeds: int) -> None:
     regret(problem, LSVIUCB(problem, Streams(numbers, "agent"), 1.0), episodes, numbers)
 
 
-def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """Shortest of several timings."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return min(times)
+def cpu_seconds(*works: Callable[[], object], repeats: int = 3) -> NDArray[Any]:
+    """Median CPU time of each; they take turns, so that all see the same load of the machine."""
+    times = np.empty((repeats, len(works)))
+    for row in times:
+        for i, work in enumerate(works):
+            began = time.process_time()
+            work()
+            row[i] = time.process_time() - began
+    return np.asarray(np.median(times, 0))
 
 
 def speed() -> None:
     """A regret-step is one step of one seed, with the share of planning and exact evaluation that belongs to it."""
-    rows: list[list[object]] = [
-        ["what", "d", "H", "K", "seeds", "steps_per_second", "plain_steps_per_second"]
-    ]
+    names = ["what", "d", "H", "K", "seeds", "steps_per_cpu_second", "plain_steps_per_cpu_second", "ratio"]
+    rows: list[list[object]] = [names]
 
-    def measure(what: str, problem: Problem, episodes: int, seeds: int = 10, plain: bool = True) -> None:
+    def measure(what: str, problem: Problem, episodes: int, seeds: int = 10) -> None:
         steps = episodes * problem.horizon
-        fast = steps * seeds / seconds(lambda: ours(problem, episodes, seeds))
-        slow = steps / seconds(lambda: plain_lsvi_ucb(problem, episodes, 1), 1) if plain else float("nan")
-        rows.append(
-            [what, problem.dim, problem.horizon, episodes, seeds, round(fast), round(slow) if plain else ""]
+        fast, slow = cpu_seconds(
+            lambda: ours(problem, episodes, seeds), lambda: plain_lsvi_ucb(problem, episodes, 1)
         )
-        print(*rows[-1], f"{fast / slow:.1f}×" if plain else "", flush=True)
+        speeds = steps * seeds / fast, steps / slow
+        ratio = f"{speeds[0] / speeds[1]:.1f}"
+        rows.append([what, problem.dim, problem.horizon, episodes, seeds, *(round(v) for v in speeds), ratio])
+        print(*rows[-1], flush=True)
 
-    print(*rows[0])
-    for episodes in (250, 500, 1000, 2000):
+    print(*names)
+    for episodes in (125, 250, 500):
         measure("K", riverswim(), episodes)
-    for dim in (4, 8, 16, 32, 64):
-        measure("d", linear_mdp((1,), dim=dim), 300)
-    for horizon in (4, 8, 16, 32):
-        measure("H", riverswim(horizon=horizon), 300)
+    for dim in (4, 16, 64):
+        measure("d", linear_mdp((1,), dim=dim), 125)
+    for horizon in (4, 8, 16):
+        measure("H", riverswim(horizon=horizon), 125)
     for seeds in (1, 10, 50):
-        measure("seeds", riverswim(), 500, seeds, plain=False)
+        measure("seeds", riverswim(), 125, seeds)
     write(RESULTS / "speed.csv", rows)
 
 

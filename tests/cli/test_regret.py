@@ -5,67 +5,92 @@ import json
 import pytest
 
 from critex.cli import main
-from critex.cli.regret import claim, read_results
+from critex.cli.regret import claim
+from critex.report.regret import read_results
 
 
-def test_run_one_problem_then_show_it(tmp_path, capsys):
+def run_cell(out, problem, method, episodes):
+    main(["regret", "cell", problem, problem, method, str(episodes), "--out", str(out / problem / method)])
+
+
+def says(args, capsys):
+    """The one line of an error."""
+    with pytest.raises(SystemExit) as stop:
+        main(["regret", *map(str, args)])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_run_what_is_missing_then_show_it(tmp_path, capsys):
     out = tmp_path / "runs"
-    claim(out, "linear-bandit", 0.1)
-    for method in ("lin-ucb", "lin-ts"):
-        main(
-            [
-                "regret",
-                "cell",
-                "linear-bandit",
-                "linear-bandit",
-                method,
-                "100",
-                "--out",
-                str(out / "linear-bandit" / method),
-            ]
-        )
-    main(["regret", "show", str(out)])
+    claim(out, "linear-bandit", 0.02)
+    for method in ("lin-ucb", "lin-ts", "neural-lin-ucb"):
+        run_cell(out, "linear-bandit", method, 20)
+    kept = out / "linear-bandit" / "lin-ucb" / "regret.csv"
+    before = kept.stat().st_mtime_ns
+    main(["regret", "run", "linear-bandit", "--budget", "0.02", "--jobs", "1", "--out", str(out)])
+    assert kept.stat().st_mtime_ns == before
     printed = capsys.readouterr().out
-    assert "lin-ucb" in printed
-    assert "linear-bandit, 100 episodes, 10 seeds" in printed
+    assert "linear-bandit, 20 rounds, 10 seeds" in printed
+    assert "neural-lin-ts" in printed
     page = (out / "report" / "index.html").read_text()
-    assert "lin-ts" in page
+    assert "neural-lin-ts" in page
     assert "data:image/png;base64," in page
-    first = read_results(out)[0]
-    assert first.regret.shape[0] == 10
-    assert first.slope.low <= first.slope.value <= first.slope.high
-    card = json.loads((out / "linear-bandit" / "lin-ucb" / "card.json").read_text())
+    rows = (out / "report" / "slopes.csv").read_text().splitlines()
+    assert rows[1].startswith("linear-bandit,lin-ucb,1,20,10,")
+    results = read_results(out)
+    assert [result.method for result in results] == ["lin-ucb", "lin-ts", "neural-lin-ucb", "neural-lin-ts"]
+    assert results[0].regret.shape[0] == 10
+    assert results[0].slope.low <= results[0].slope.value <= results[0].slope.high
+    card = json.loads((kept.parent / "card.json").read_text())
     assert card["potential"] <= card["potential_bound"]
 
 
+def test_the_terms_of_the_theorem_are_drawn(tmp_path, capsys):
+    out = tmp_path / "runs"
+    claim(out, "riverswim", 0.02)
+    run_cell(out, "riverswim", "cae-theorem", 20)
+    main(["regret", "show", str(out)])
+    assert "cae-theorem" in capsys.readouterr().out
+    assert (out / "report" / "riverswim.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "expected"),
     [
         (["run", "rivrswim"], "did you mean riverswim"),
         (["run", "--budget", "0"], "budget is 0.0"),
         (["run", "--jobs", "0"], "jobs is 0"),
         (["walk"], "known: run, show"),
+        (["show", "nowhere"], "critex regret run --out nowhere"),
+        (["cell", "lok", "lock", "acb", "20"], "did you mean lock"),
+        (["cell", "lock", "lock", "lin-ucb", "20"], "lock has no run of lin-ucb on lock"),
     ],
 )
-def test_mistakes_are_one_line(args, says, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["regret", *args])
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert says in error
-    assert error.count("\n") == 1
+def test_mistakes_are_one_line(args, expected, capsys):
+    assert expected in says(args, capsys)
 
 
 def test_a_directory_belongs_to_one_suite_and_budget(tmp_path, capsys):
-    claim(tmp_path / "runs", "lock", 0.5)
-    for args in (
-        ["run", "lock", "--out", str(tmp_path / "runs")],
-        ["show", str(tmp_path / "runs")],
-        ["show", str(tmp_path)],
-    ):
-        with pytest.raises(SystemExit):
-            main(["regret", *args])
-    says = capsys.readouterr().err.splitlines()
-    assert "with budget 0.5" in says[0]
-    assert "no finished run" in says[1]
-    assert "has no regret.toml" in says[2]
+    out = tmp_path / "runs"
+    claim(out, "lock", 0.5)
+    assert "with budget 0.5" in says(["run", "lock", "--out", out], capsys)
+    assert "no finished run" in says(["show", out], capsys)
+    assert "has no regret.toml" in says(["show", tmp_path], capsys)
+    assert "holds other files" in says(["run", "lock", "--out", tmp_path], capsys)
+
+
+def test_broken_files_are_one_line(tmp_path, capsys):
+    out = tmp_path / "runs"
+    claim(out, "lock", 0.5)
+    cell = out / "lock" / "acb"
+    cell.mkdir(parents=True)
+    (cell / "card.json").write_text("{}")
+    (cell / "regret.csv").write_text("episode,seed 1\nfew,many\n")
+    assert "delete it and run the suite again" in says(["show", out], capsys)
+    (out / "regret.toml").write_text('suite = "locks"\nbudget = 1.0\n')
+    assert "'locks', which this critex does not have" in says(["show", out], capsys)
+    (out / "regret.toml").write_text("suite")
+    assert "cannot read" in says(["show", out], capsys)

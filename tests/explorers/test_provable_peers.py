@@ -7,9 +7,10 @@ from torch import nn
 
 from critex.data import Transition
 from critex.embedding import Embedding
-from critex.explorers import Setting
+from critex.explorers import ExplorationConfig, Setting, value_bonus
 from critex.explorers.acb import ACB, ACBConfig
 from critex.explorers.bdqn import BDQN, BDQNConfig
+from critex.explorers.elliptical import Elliptical, EllipticalConfig
 
 ACTIONS = 2
 
@@ -63,3 +64,14 @@ def test_bdqn_holds_its_draw():
     assert len(set(seen[:5])) == 1
     assert len(set(seen[5:])) == 1
     assert seen[0] != seen[5]
+
+
+def test_bdqn_draws_for_actions_and_not_for_targets():
+    cfg, state = ExplorationConfig(bonus_in="value", alpha=0.5), torch.eye(3)[[0]]
+    bdqn, cae = (
+        BDQN(BDQNConfig(), one_hot_setting()),
+        Elliptical(EllipticalConfig(embedding="block"), one_hot_setting()),
+    )
+    assert value_bonus(state, bdqn, cfg).abs().min() > 0
+    assert not value_bonus(state, bdqn, cfg, target=True).any()
+    assert value_bonus(state, cae, cfg, target=True).abs().min() > 0

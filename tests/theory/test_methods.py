@@ -3,27 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from critex.theory import CAE, Episode, Streams, bound, regret
-from critex.theory.bandits import BANDITS, LinTS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
+from critex.theory.bandits import BANDITS, LinUCB, NeuralLinTS, NeuralLinUCB, bandit_regret
 from critex.theory.memory import Counts, Regression
 from critex.theory.peers import ACB, BDQN, LMCDQN, LSVIPHE, LSVIUCB, NNUCB, OPTRLSVI
 from critex.theory.peers.bdqn import per_action
 from critex.theory.problems import linear_mdp, random_tabular, tabular
+from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, SUITES, TUNING_SEEDS, tuned
 
 SEEDS = (1, 2, 3, 4)
-EASY = {
-    "lsvi-ucb": (LSVIUCB, 2.0),
-    "lsvi-phe": (LSVIPHE, 1.0),
-    "opt-rlsvi": (OPTRLSVI, 0.3),
-    "bdqn": (BDQN, 0.3),
-    "acb": (ACB, 1.0),
-    "lmcdqn": (LMCDQN, 1.0),
-    "nn-ucb": (NNUCB, 3.0),
-    "cae-ucb": (CAE, 5.0),
-    "cae-thompson": (lambda *a: CAE(*a, strategy="thompson"), 0.5),
-    "cae-refit": (lambda *a: CAE(*a, refit=True), 5.0),
-}
 
 
 def two_states(horizon=2):
@@ -39,14 +29,20 @@ def random_episode(problem, seeds, rng):
     return Episode(states, actions, rng.random(actions.shape))
 
 
-@pytest.mark.parametrize("name", EASY)
+@pytest.mark.parametrize("name", [name for name in MDP_METHODS if name != "cae-theorem"])
 def test_every_method_is_sublinear_on_the_easy_problem(name):
-    method, alpha = EASY[name]
-    problem = two_states(3)
-    lost = regret(problem, method(problem, Streams(SEEDS, "agent"), alpha), 200, SEEDS)
-    total = lost.cumsum(1).mean(0)
-    assert total[-1] < 0.6 * 200 * lost.max(), "as bad as never learning"
+    """With the α of the suites, which was tuned on other problems and with other seeds."""
+    problem, seeds = two_states(), range(1, 9)
+    agent = MDP_METHODS[name](problem, Streams(seeds, "agent"), tuned()["mdps"][name])
+    total = regret(problem, agent, 200, seeds).cumsum(1).mean(0)
+    assert total[-1] < 0.25 * 200, "never learning costs 1 an episode"
     assert total[-1] - total[99] < 0.5 * total[99] + 1e-9, "as much regret in the second half as in the first"
+
+
+def test_no_suite_uses_the_tuning_seeds():
+    assert not any(set(suite.seeds) & set(TUNING_SEEDS) for suite in SUITES.values())
+    assert all(alpha in ALPHAS for kind in tuned().values() for alpha in kind.values())
+    assert set(tuned()["mdps"]) == set(MDP_METHODS) - {"cae-theorem"}
 
 
 def test_regression_is_ridge_regression_on_all_episodes():
@@ -162,6 +158,78 @@ def test_elliptical_potential_bound_is_held_along_runs(method):
         assert (agent.memory.potential <= bound.potential_bound(agent.memory.dim, 10 * m)).all()
 
 
+def repeated(episode, seeds):
+    """The same episode for every seed."""
+    return Episode(*(np.repeat(part, seeds, 0) for part in episode))
+
+
+RIGHT = Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]]))
+"""In two_states(2): to state 1, which then pays 1."""
+
+
+@pytest.mark.parametrize(
+    ("method", "highest"),
+    [(LSVIUCB, [2, 2]), (ACB, [2, 2]), (LSVIPHE, [2, 1]), (NNUCB, [2, 1]), (LMCDQN, [2, 1])],
+)
+def test_values_are_clipped_as_in_the_original(method, highest):
+    """LSVI-UCB at H; LSVI-PHE, NN-UCB and LMCDQN at H − h + 1 and at 0."""
+    agent = method(two_states(), Streams(range(1, 30), "agent"), alpha=1000.0)
+    agent.update(repeated(RIGHT, 29))
+    q = agent.q()
+    np.testing.assert_allclose(q.max((0, 2, 3)), highest)
+    assert q.min() >= 0
+    if method is LMCDQN:  # half of its draws are negative
+        assert (q == 0).mean() > 0.3
+
+
+def test_opt_rlsvi_closed_form_on_two_states():
+    agent = OPTRLSVI(two_states(), Streams((1,), "agent"), alpha=0.0)
+    np.testing.assert_allclose(agent.q()[0, :, 0, 0], [2.0, 1.0])  # nothing seen: the default H − h + 1
+    agent.update(RIGHT)
+    # One visit: width √½, between the two, and the reward 1 is shrunk by the ridge to ½.
+    known = (0.9 - np.sqrt(0.5)) / 0.4
+    np.testing.assert_allclose(agent.q()[0, 1, 1], [known * 0.5 + (1 - known), 1.0])
+    for _ in range(2):
+        agent.update(RIGHT)
+    # Three visits: width ½, so the regression alone decides: ¾, and at the first step ¾ of the largest value after it.
+    np.testing.assert_allclose(agent.q()[0, 1, 1], [0.75, 1.0])
+    np.testing.assert_allclose(agent.q()[0, 0, 0], [2.0, 0.75 * 1.0])
+
+
+def test_bdqn_acts_by_a_draw_and_targets_the_mean():
+    agent = BDQN(two_states(), Streams(range(1000), "agent"), alpha=0.4)
+    agent.update(repeated(RIGHT, 1000))
+    q = agent.q()
+    # At the first step the mean is ½(0 + ½), and the variance α²/2 is that of its own draw alone.
+    np.testing.assert_allclose(q[:, 0, 0, 1].mean(), 0.25, atol=0.04)
+    np.testing.assert_allclose(q[:, 0, 0, 1].var(), 0.16 / 2, rtol=0.18)
+    assert np.abs(np.corrcoef(q[:, 0, 0, 1], q[:, 1, 1, 0])[0, 1]) < 0.12
+    assert (agent.q() != q).all()  # a new draw for the next episode
+
+
+def test_lsvi_phe_takes_the_best_of_its_ensemble():
+    agent = LSVIPHE(two_states(), Streams(range(1000), "agent"), alpha=0.02)
+    for _ in range(3):
+        agent.update(repeated(RIGHT, 1000))
+    # Three visits of (1, 0) at the last step: ¾ + 0.02·½ times the largest of 8 normals, 1.4236 on average.
+    np.testing.assert_allclose(agent.q()[:, 1, 1, 0].mean(), 0.75 + 0.01 * 1.4236, atol=8e-4)
+
+
+def test_nn_ucb_fits_then_bounds():
+    """Λ and g are those of the W that was just fitted: after one visit gᵀΛ⁻¹g = ‖g‖²/(1 + ‖g‖²)."""
+    agent = NNUCB(two_states(), Streams((1, 2), "agent"), alpha=0.5)
+    agent.update(repeated(RIGHT, 2))
+    before, q = agent.w.clone(), agent.q()
+    assert not torch.equal(agent.w, before)
+    g = agent.tangent(1)[:, 2]  # (1, 0), the pair visited at the last step
+    torch.testing.assert_close(agent.grams[1].matrix()[0], torch.eye(32).double() + torch.outer(g[0], g[0]))
+    squared = (g**2).sum(-1)
+    bonus = 0.5 * (squared / (1 + squared)).sqrt()
+    np.testing.assert_allclose(q[:, 1, 1, 0], (agent._value(1)[:, 2] + bonus).clamp(0, 1))
+    agent.q()
+    torch.testing.assert_close(agent.grams[1].matrix()[0], torch.eye(32).double() + torch.outer(g[0], g[0]))
+
+
 def test_antisymmetric_last_layer_never_moves():
     """With φ(·|W¹) = 0 for all pairs the closed form gives θ = 0, hence no gradient and no bonus, for good."""
     problem = two_states()
@@ -170,7 +238,7 @@ def test_antisymmetric_last_layer_never_moves():
     with torch.no_grad():
         first[..., 32:] = first[..., :32]
         last[..., 32:, :] = -last[..., :32, :]
-    agent.Q = np.zeros(agent.shape)
+    agent.features, agent.Q = agent.phi(), np.zeros(agent.shape)
     agent.update(random_episode(problem, 1, np.random.default_rng(0)))
     np.testing.assert_allclose(agent.Q, 0.0, atol=1e-12)
     assert torch.equal(agent.network.weights[0], first)
@@ -183,18 +251,19 @@ def test_thompson_draws_have_the_moments_of_the_posterior():
     for weight in agent.network.weights:
         weight.data[:] = weight.data[:1]
     agent.theta[:] = agent.theta[:1]
+    agent.features = agent.phi()
     rng = np.random.default_rng(0)
     for _ in range(3):
         one = random_episode(problem, 1, rng)
         agent.step_size = 0.0
         agent.update(Episode(*(np.repeat(part, 1000, 0) for part in one)))
     draws = agent.draw()[:, 0].numpy()
-    exact = agent.inverse()[0, 0].numpy()
+    exact = agent.inverse[0, 0].numpy()
     error = np.sqrt(exact.diagonal() / 1000)
     assert (np.abs(draws.mean(0)) < 4.5 * error).all()
     np.testing.assert_allclose(np.cov(draws.T), exact, atol=0.2)
     projected = agent.bonus(agent.phi().detach())[:, 0, 0]
-    variance = (agent.phi()[0, 0, 0] @ agent.inverse()[0, 0] @ agent.phi()[0, 0, 0]).item()
+    variance = (agent.phi()[0, 0, 0] @ agent.inverse[0, 0] @ agent.phi()[0, 0, 0]).item()
     assert projected.var().item() == pytest.approx(variance, rel=0.15)
 
 
@@ -212,14 +281,17 @@ def test_langevin_samples_the_posterior():
     np.testing.assert_allclose(w.var(0), [0.16, 0.04, 0.16, 0.16], rtol=0.2)
 
 
-def test_acb_predictions_have_the_variance_of_the_width():
+def test_acb_bonus_is_the_largest_of_many_draws_of_the_width():
     problem = two_states()
     agent = ACB(problem, Streams(range(400), "agent"), alpha=1.0)
     episode = Episode(np.array([[0, 1, 1]]), np.array([[1, 0]]), np.array([[0.0, 1.0]]))
     for _ in range(2):
         agent.update(Episode(*(np.repeat(part, 400, 0) for part in episode)))
-    noise = np.matmul(agent.memory.inverse, agent.sums)[:, 0]  # u, [S, d, J]
-    np.testing.assert_allclose(noise.var((0, 2)), [1, 1 / 3, 1, 1], rtol=0.1)
+    agent.prepare()
+    # The largest of 128 |N(0, 1)| times the width; its median is Φ⁻¹(½ + ½·2^(−1/128)).
+    width = np.sqrt([[1, 1 / 3], [1, 1]])
+    median = norm.ppf(0.5 + 0.5 * 0.5 ** (1 / agent.ensemble))
+    np.testing.assert_allclose(np.median(agent.bonus[:, 0], 0), median * width, rtol=0.05)
 
 
 def test_bdqn_regresses_each_action_by_itself():
@@ -237,13 +309,31 @@ def test_nn_ucb_tangent_is_the_gradient():
     w = agent.w.clone().requires_grad_()
     f = ((agent.x @ w).relu() @ agent.head)[..., 0]
     gradient = torch.autograd.grad(f[0, 1, 2], w)[0][0, 1].flatten()
-    torch.testing.assert_close(agent.tangent()[0, 1, 2], gradient)
+    torch.testing.assert_close(agent.tangent(1)[0, 2], gradient)
 
 
-@pytest.mark.parametrize("method", [LinUCB, LinTS, NeuralLinUCB, NeuralLinTS])
-def test_bandits_are_sublinear_where_the_mean_is_linear(method):
+def test_neural_bandits_treat_old_features_as_in_their_papers():
+    """After training, Neural-LinTS recomputes A and b under the new φ; Neural-LinUCB keeps the old features."""
+    bandit, rng = BANDITS["cosine-bandit"], np.random.default_rng(0)
+    x, reward = rng.standard_normal((50, 1, 8)) / 8**0.5, rng.standard_normal((50, 1))
+    for method, recomputed in ((NeuralLinTS, True), (NeuralLinUCB, False)):
+        agent = method(bandit, Streams((1,), "agent"), 0.1)
+        old, last = agent.phi(x.swapaxes(0, 1))[0], agent.readout().detach().clone()
+        for each, r in zip(x, reward, strict=True):
+            agent.update(each, r)
+        phi = agent.phi(x.swapaxes(0, 1))[0]
+        assert not np.allclose(phi, old)
+        rows = phi if recomputed else old
+        np.testing.assert_allclose(agent.gram.matrix()[0], np.eye(16) + rows.T @ rows, atol=1e-8)
+        np.testing.assert_allclose(agent.b[0], rows.T @ reward[:, 0], atol=1e-8)
+        if recomputed:  # the last layer was trained, too
+            assert not torch.equal(agent.last.detach(), last)
+
+
+@pytest.mark.parametrize("name", BANDIT_METHODS)
+def test_bandits_are_sublinear_where_the_mean_is_linear(name):
     bandit = BANDITS["linear-bandit"]
-    agent = method(bandit, Streams(SEEDS, "agent"), 0.1)
+    agent = BANDIT_METHODS[name](bandit, Streams(SEEDS, "agent"), tuned()["bandits"][name])
     total = bandit_regret(bandit, agent, 300, SEEDS).cumsum(1).mean(0)
     assert total[-1] - total[149] < 0.5 * total[149]
     assert agent.potential.max() <= bound.potential_bound(agent.dim, 300)

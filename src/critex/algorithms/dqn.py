@@ -180,7 +180,7 @@ class DQN:
         with torch.no_grad():
             next_q = self.target(next_obs)
             chooser = self.q(next_obs) if cfg.double_q else next_q
-            bonus = value_bonus(next_obs, self.explorer, cfg)  # CAE
+            bonus = value_bonus(next_obs, self.explorer, cfg, target=True)  # CAE
             next_q, chooser = next_q + bonus, chooser + bonus  # CAE   Q + αβ
             next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
             target = reward + discount * next_value

@@ -62,6 +62,8 @@ class Explorer(nn.Module):
     """Its memory is reset with each episode, so that a bonus cannot be measured again later."""
     compares_actions: bool = False
     """It can compute the bonus of every action in a state, which `bonus_in=value` needs."""
+    in_targets: bool = True
+    """With `bonus_in=value`, its bonus enters the bootstrapped targets as well as the choice of actions."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
 A_a = λI + Σφφᵀ over the visits of action a,    Δw_a ~ N(0, A_a⁻¹) held for many steps,    β(s,a) = Δw_aᵀφ(s)
 
-With bonus_in=value and α = σ_ε the agent acts by (w_a + αΔw_a)ᵀφ(s). The means w_a are the critic's own last layer,
-trained by gradient descent, whereas BDQN solves its regression in closed form.
+With bonus_in=value and α = σ_ε the agent acts by (w_a + αΔw_a)ᵀφ(s), and targets use the means w_a, as in BDQN. The means
+are the critic's own last layer, trained by gradient descent, whereas BDQN solves its regression in closed form.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class BDQN(Elliptical):
     """The elliptical bonus by Thompson sampling, its draw held for `sample_every` steps."""
 
     Config = BDQNConfig
+    in_targets = False
 
     def __init__(self, config: BDQNConfig, setting: Setting) -> None:
         super().__init__(config, setting)

@@ -56,9 +56,9 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
     return reward if cfg.reward_clip is None else reward.clamp(-cfg.reward_clip, cfg.reward_clip)
 
 
-def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
-    """αβ(s, ·) of every action, [..., A]; 0 with bonus_in=reward."""
-    if cfg.bonus_in == "reward":
+def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig, *, target: bool = False) -> Tensor:
+    """αβ(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in a target that the explorer leaves alone."""
+    if cfg.bonus_in == "reward" or (target and not explorer.in_targets):
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)
     bonus = scaled if cfg.scale_value_bonus else raw

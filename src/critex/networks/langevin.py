@@ -9,9 +9,11 @@ from torch import Tensor
 
 
 class LangevinAdam(torch.optim.Optimizer):
-    """θ ← θ − η(g + a·m/(√v + ε)) + noise·√(2η)·N(0, I), with Adam's moments m and v without bias correction.
+    """θ ← θ − η(g + a·m/(√v + ε)) + noise·√(2η)·N(0, I).
 
-    A greedy agent whose value network is trained with it explores without any bonus.
+    m and v are Adam's moments including the gradient g, without bias correction. With a = 0 and the gradient of a loss L the
+    stationary distribution is ∝ exp(−L/noise²). A greedy agent whose value network is trained with it explores
+    without any bonus.
     """
 
     def __init__(

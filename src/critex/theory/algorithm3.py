@@ -10,7 +10,7 @@ from torch import Tensor
 
 from critex.bonus import Gram
 from critex.theory.memory import Counts
-from critex.theory.networks import Network, in_unit_ball
+from critex.theory.networks import Network, descend, in_unit_ball
 from critex.theory.planning import Episode, Streams
 from critex.theory.problems import Array, Problem
 
@@ -30,7 +30,7 @@ class CAE:
             the features and targets of the time of the visit; the counterpart of `rebuild_every` in deep RL.
     """
 
-    layers = 2
+    layers, hidden = 2, 64
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class CAE:
         *,
         strategy: Literal["ucb", "thompson"] = "ucb",
         step_size: float = 1e-5,
-        hidden: int = 64,
+        hidden: int = hidden,
         gamma: float = 1.0,
         refit: bool = False,
     ) -> None:
@@ -51,14 +51,15 @@ class CAE:
         self.dim, self.hidden, seeds, H = self.x.shape[1], hidden, len(streams), problem.horizon
         self.shape = (seeds, H, problem.states, problem.actions)
         self.gram = Gram(self.dim, ridge=ridge, memories=seeds * H)  # A = λI
+        self.inverse = torch.eye(self.dim, dtype=torch.float64).expand(seeds, H, -1, -1) / ridge  # A⁻¹
         self.b = torch.zeros(seeds, H, self.dim, dtype=torch.float64)
         self.theta = torch.from_numpy(streams.normal(H, self.dim) / self.dim)
         self.network = Network(streams, H, (self.dim, hidden, self.dim))
         self.counts = Counts(problem, seeds)
         self.potential = np.zeros((seeds, H))  # Σ min(1, φᵀA⁻¹φ)
         self.error = np.zeros(seeds)  # ‖q − q̃‖²
-        with torch.no_grad():
-            self.Q = self.linear(self.phi()).numpy().reshape(self.shape)
+        self.features = self.phi()
+        self.Q = self.linear(self.features).detach().numpy().reshape(self.shape)
 
     def phi(self) -> Tensor:
         """φ(s,a|W_h) of every pair, [S, H, nA, D]."""
@@ -75,16 +76,13 @@ class CAE:
     def update(self, episode: Episode) -> None:
         """Lines 7 to 14 for an episode of each seed."""
         self.counts.add(episode)
-        following = np.zeros(
-            (*self.shape[:2], self.problem.states)
-        )  # max_a Q̄_{h+1}, and 0 after the last step
-        following[:, :-1] = self.gamma * self.Q[:, 1:].max(-1)
-        with torch.no_grad():
-            self._regress(episode, following)
+        following = np.zeros((*self.shape[:2], self.problem.states))  # 0 after the last step
+        following[:, :-1] = self.gamma * self.Q[:, 1:].max(-1)  # γ max_a Q̄_{h+1}
+        self._regress(episode, following)
         self._train(following)
-        with torch.no_grad():
-            phi = self.phi()
-            self.Q = (self.linear(phi) + self.alpha * self.bonus(phi)).numpy().reshape(self.shape)
+        self.features = self.phi()
+        phi = self.features.detach()
+        self.Q = (self.linear(phi) + self.alpha * self.bonus(phi)).numpy().reshape(self.shape)
 
     def _regress(self, episode: Episode, following: Array) -> None:
         """q = r + γ max Q̄(s'); A ← A + φφᵀ; b ← b + qφ; θ = A⁻¹b."""
@@ -93,48 +91,43 @@ class CAE:
         target = episode.rewards + following[seed, step, s_next]
         self.error += ((target - self.Q[seed, step, s, a]) ** 2).sum(-1)
         pair = torch.from_numpy(s * self.problem.actions + a)[:, :, None, None].expand(-1, -1, 1, self.dim)
-        every = self.phi()
+        every = self.features.detach()
         phi = every.gather(2, pair).squeeze(2)  # [S, H, D]
         new = self.gram.observe(phi.reshape(-1, self.dim)).numpy().reshape(self.shape[:2])
         self.potential += np.minimum(new, 1.0)
         self.b += torch.from_numpy(target).unsqueeze(-1) * phi
         if self.refit:
             self._refit(every, following)
-        self.theta = (self.inverse() @ self.b.unsqueeze(-1)).squeeze(-1)
+        self.inverse = self.gram.inverse().reshape(*self.shape[:2], self.dim, self.dim)
+        self.theta = (self.inverse @ self.b.unsqueeze(-1)).squeeze(-1)
 
     def _refit(self, phi: Tensor, following: Array) -> None:
         visits, targets = (t.flatten(2) for t in self._stored(following))
         self.b = (targets.unsqueeze(-2) @ phi).squeeze(-2)
-        rows = (visits.sqrt().unsqueeze(-1) * phi).flatten(
-            0, 1
-        )  # Σ over visits of φφᵀ = Σ_pairs (√n φ)(√n φ)ᵀ
-        for i, each in enumerate(rows):
+        rows = visits.sqrt().unsqueeze(-1) * phi  # Σ φφᵀ over n visits = (√n φ)(√n φ)ᵀ
+        for i, each in enumerate(rows.flatten(0, 1)):
             self.gram.rebuild(each, i if self.gram.memories > 1 else None)
 
     def _train(self, following: Array) -> None:
         """W ← W − η∇L with L = Σ_t |θᵀφ(s^t,a^t|W) − r^t − γ max Q̄(s'^t)|²; θ is held constant."""
         visits, targets = (t.flatten(2) for t in self._stored(following))
-        value = self.linear(self.phi())
+        value = self.linear(self.features)
         loss = (visits * value**2 - 2 * targets * value).sum()  # L up to a constant
-        self.network.descend(loss, self.step_size)
+        descend(loss, self.network.weights, self.step_size)
 
     def _stored(self, following: Array) -> tuple[Tensor, Tensor]:
         """Visits and sums of targets of every pair, [S, H, n, A] each."""
         targets = [self.counts.targets(h, following[:, h]) for h in range(self.shape[1])]
         return torch.from_numpy(self.counts.visits), torch.from_numpy(np.stack(targets, 1))
 
-    def inverse(self) -> Tensor:
-        """A_h⁻¹, [S, H, D, D]."""
-        return self.gram.inverse().reshape(*self.shape[:2], self.dim, self.dim)
-
     def bonus(self, phi: Tensor) -> Tensor:
         """β = √(φᵀA⁻¹φ), or β = Δθᵀφ with one Δθ ~ N(0, A⁻¹) for each seed and step: [S, H, nA]."""
         if self.strategy == "ucb":
-            return ((phi @ self.inverse()) * phi).sum(-1).clamp_min(0.0).sqrt()
+            return ((phi @ self.inverse) * phi).sum(-1).clamp_min(0.0).sqrt()
         return (phi @ self.draw().unsqueeze(-1)).squeeze(-1)
 
     def draw(self) -> Tensor:
         """Δθ ~ N(0, A⁻¹), [S, H, D]."""
         noise = torch.from_numpy(self.streams.normal(self.shape[1], self.dim, 1))
-        out: Tensor = (torch.linalg.cholesky(self.inverse()) @ noise).squeeze(-1)
+        out: Tensor = (torch.linalg.cholesky(self.inverse) @ noise).squeeze(-1)
         return out

@@ -76,10 +76,9 @@ class Regression:
         return np.asarray(np.matmul(self.inverse[:, h], b[:, :, None])[:, :, 0])
 
     def linear(self, w: Array) -> Array:
-        """φ(s,a)ᵀw for w [S, d]: [S, n, A]."""
-        return np.asarray(
-            np.matmul(self._flat[:, 0], w[:, :, None])[:, :, 0].reshape(self.seeds, *self._pairs)
-        )
+        """φ(s,a)ᵀw for w [S, d]: [S, n, A]; for J weights at once [S, d, J]: [S, n, A, J]."""
+        values = np.matmul(self._flat[:, 0], w.reshape(self.seeds, self.dim, -1))  # [S, nA, J]
+        return np.asarray(values.reshape(self.seeds, *self._pairs, *w.shape[2:]))
 
     def width(self) -> Array:
         """√(φᵀA_h⁻¹φ) of every pair, [S, H, n, A]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -31,12 +32,13 @@ class Network:
             x = (x @ weight).relu()
         return x @ last
 
-    def descend(self, loss: Tensor, rate: float) -> None:
-        """W ← W − η∇L, for a loss summed over seeds and steps."""
-        gradients = torch.autograd.grad(loss, self.weights)
-        with torch.no_grad():
-            for weight, gradient in zip(self.weights, gradients, strict=True):
-                weight -= rate * gradient
+
+def descend(loss: Tensor, weights: Sequence[Tensor], rate: float) -> None:
+    """W ← W − η∇L in place, for a loss summed over seeds and steps."""
+    gradients = torch.autograd.grad(loss, weights)
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight -= rate * gradient
 
 
 def in_unit_ball(phi: Tensor) -> Tensor:

@@ -36,8 +36,10 @@ BANDIT_METHODS: dict[str, Callable[..., Any]] = {
     "neural-lin-ucb": NeuralLinUCB,
     "neural-lin-ts": NeuralLinTS,
 }
-ALPHAS = (0.1, 0.5, 2.0)
+ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """The grid from which the coefficient of every method is tuned."""
+TUNING_SEEDS = (101, 102, 103)
+"""The seeds of the tuning, which no suite uses."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Suite:
     title: str
     problems: tuple[str, ...]
     episodes: int = 1000
-    seeds: tuple[int, ...] = tuple(range(1, 11))
+    seeds: tuple[int, ...] = tuple(range(11, 21))
     methods: tuple[str, ...] = ()
     """Empty: all."""
 
@@ -85,7 +87,7 @@ class Outcome(NamedTuple):
 
 @cache
 def tuned() -> dict[str, dict[str, float]]:
-    """α of every method on `mdps` and on `bandits`, chosen from `ALPHAS` on held-out seeds."""
+    """α of every method on `mdps` and on `bandits`, chosen from `ALPHAS` with `TUNING_SEEDS`."""
     text = (files("critex.theory") / "tuned.toml").read_text(encoding="utf-8")
     return {kind: dict(methods) for kind, methods in tomllib.loads(text).items()}
 
@@ -93,22 +95,15 @@ def tuned() -> dict[str, dict[str, float]]:
 def make_agent(
     problem_name: str, method: str, seeds: Sequence[int], episodes: int, alpha: float | None = None
 ) -> tuple[Any, Any]:
-    """(problem, agent), with the tuned coefficient unless another is given."""
-    streams = Streams(seeds, "agent")
-    if problem_name in BANDITS:
-        bandit = BANDITS[problem_name]
-        return bandit, BANDIT_METHODS[method](bandit, streams, alpha or tuned()["bandits"][method])
-    problem = PROBLEMS[problem_name](seeds)
+    """(problem, agent), with the tuned coefficient unless another is given; `cae-theorem` always has the theorem's."""
+    streams, kind = Streams(seeds, "agent"), "bandits" if problem_name in BANDITS else "mdps"
+    problem: Any = BANDITS[problem_name] if kind == "bandits" else PROBLEMS[problem_name](seeds)
     if method == "cae-theorem":
-        dim, actions, hidden = problem.inputs().shape[-1], problem.actions, 64
-        return problem, CAE(
-            problem,
-            streams,
-            bound.theorem_alpha(dim, episodes, actions),
-            step_size=bound.theorem_step_size(dim, episodes, actions, hidden, CAE.layers),
-            hidden=hidden,
-        )
-    return problem, MDP_METHODS[method](problem, streams, alpha or tuned()["mdps"][method])
+        size = problem.inputs().shape[-1], episodes, problem.actions  # D, M, |A|
+        step_size = bound.theorem_step_size(*size, width=CAE.hidden, layers=CAE.layers)
+        return problem, CAE(problem, streams, bound.theorem_alpha(*size), step_size=step_size)
+    make = BANDIT_METHODS[method] if kind == "bandits" else MDP_METHODS[method]
+    return problem, make(problem, streams, tuned()[kind][method] if alpha is None else alpha)
 
 
 def run_cell(

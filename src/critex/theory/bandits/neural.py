@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from critex.theory.bandits.linear import Linear
 from critex.theory.bandits.problems import Bandit
-from critex.theory.networks import Network, in_unit_ball
+from critex.theory.networks import Network, descend, in_unit_ball
 from critex.theory.planning import Streams
 from critex.theory.problems import Array
 
 
 class NeuralLinear(Linear):
-    """Every `period` rounds W takes `steps` gradient steps on the mean of |θᵀφ(x|W) − r|² over all rounds, θ fixed."""
+    """Every `period` rounds W takes `steps` gradient steps on the mean of |vᵀφ(x|W) − r|² over all rounds.
+
+    The readout v is θ, held fixed, or the network's own last layer, which is trained as well.
+    """
 
     width, hidden, period, steps, rate = 16, 64, 50, 20, 0.5
 
@@ -30,10 +34,14 @@ class NeuralLinear(Linear):
         with torch.no_grad():
             return self._embed(x).numpy()
 
-    def _embed(self, x: Array) -> torch.Tensor:
+    def _embed(self, x: Array) -> Tensor:
         """φ of (x; x)/√2, as Assumption 1 requires: [S, rows, d] → [S, rows, width], ‖φ‖ ≤ 1."""
         doubled = torch.from_numpy(np.concatenate([x, x], -1) / 2**0.5)
         return in_unit_ball(self.network(doubled[:, None]))[:, 0]
+
+    def readout(self) -> Tensor:
+        """v, [S, width, 1]."""
+        return self.gram.inverse() @ torch.from_numpy(self.b).unsqueeze(-1)
 
     def update(self, x: Array, reward: Array) -> None:
         super().update(x, reward)
@@ -44,8 +52,8 @@ class NeuralLinear(Linear):
 
     def train(self, x: Array, reward: Array) -> None:
         """Gradient steps on all rounds, [S, t, d] and [S, t]."""
-        theta = self.gram.inverse() @ torch.from_numpy(self.b).unsqueeze(-1)
-        y = torch.from_numpy(reward)
+        v, y = self.readout(), torch.from_numpy(reward)
+        weights = [*self.network.weights, *([v] if v.requires_grad else [])]
         for _ in range(self.steps):
-            error = (self._embed(x) @ theta).squeeze(-1) - y
-            self.network.descend((error**2).mean(-1).sum(), self.rate)
+            error = (self._embed(x) @ v).squeeze(-1) - y
+            descend((error**2).mean(-1).sum(), weights, self.rate)

@@ -5,4 +5,4 @@ from critex.theory.bandits.neural import NeuralLinear
 
 
 class NeuralLinUCB(NeuralLinear, UCB):
-    """LinUCB on φ(x|W). A and b keep the features as they were when observed, as in Algorithm 3."""
+    """LinUCB on φ(x|W), where W is trained with θ fixed. A and b keep the φ of the time of the pull, as in Algorithm 3."""

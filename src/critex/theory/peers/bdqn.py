@@ -10,28 +10,20 @@ from critex.theory.problems import Array, Problem
 
 
 class BDQN(LSVI):
-    """Acts by φ(s)ᵀw_a with w_a ~ N(w̄_a, α²A_a⁻¹), drawn anew every `period` episodes; targets use the means w̄_a.
+    """Acts by φ(s)ᵀw_a with w_a ~ N(w̄_a, α²A_a⁻¹), drawn once for each episode; targets use the means w̄_a.
 
     α is σ_ε, the noise of the targets, and λ = σ_ε²/σ². The regressions of the actions are one regression on
     e_a ⊗ φ(s): its Gram matrix is block diagonal. φ(s) are the features of all actions in s.
     """
 
-    period = 5
-
     def __init__(self, problem: Problem, streams: Streams, alpha: float, ridge: float = 1.0) -> None:
         super().__init__(problem, streams, alpha, ridge, per_action(problem))
-        self.noise = np.zeros((len(streams), problem.horizon, self.memory.dim))
-        self.episode = 0
-
-    def prepare(self) -> None:
-        if self.episode % self.period == 0:
-            normal = self.streams.normal(self.problem.horizon, self.memory.dim, 1)
-            self.noise = self.alpha * self.memory.draws(normal)[..., 0]
-        self.episode += 1
 
     def q(self) -> Array:
-        mean = super().q()
-        return mean + np.stack([self.memory.linear(self.noise[:, h]) for h in range(self.problem.horizon)], 1)
+        normal = self.streams.normal(self.problem.horizon, self.memory.dim, 1)
+        noise = self.alpha * self.memory.draws(normal)[..., 0]
+        perturbed = [self.memory.linear(noise[:, h]) for h in range(self.problem.horizon)]
+        return super().q() + np.stack(perturbed, 1)
 
 
 def per_action(problem: Problem) -> Array:

@@ -10,10 +10,11 @@ from critex.theory.problems import Array, Problem
 
 
 class LMCDQN:
-    """w ← w − η(g + a·m/(√v + ε)) + α√(2η)·N(0, I), `steps` times an episode, and Q_h = min(φᵀw_h, H − h + 1).
+    """w ← w − η(g + a·m/(√v + ε)) + α√(2η)·N(0, I), `steps` times an episode, and Q_h = min(φᵀw_h, H − h + 1)₊.
 
-    g is the gradient of the loss ½Σ(φᵀw − r − max Q_{h+1})² + ½λ‖w‖² over all episodes, m and v its moving moments.
-    With a = 0 its stationary law is N(w_h, α²A_h⁻¹). η = 1/(4(λ + m)) in episode m: A_h has no eigenvalue above λ + m.
+    g is the gradient of the loss ½Σ(φᵀw − r − max Q_{h+1})² + ½λ‖w‖² over all episodes, m and v are its moving moments
+    including g, without bias correction; w, m and v carry over from episode to episode. With a = 0 the stationary
+    distribution is N(w_h, α²A_h⁻¹). η = 1/(4(λ + K)) after K episodes: A_h has no eigenvalue above λ + K.
     """
 
     steps, adam, beta1, beta2, epsilon = 16, 0.1, 0.9, 0.99, 1e-8
@@ -36,7 +37,7 @@ class LMCDQN:
         for h in reversed(range(problem.horizon)):
             self._sample(h, self.counts.targets(h, following).reshape(seeds, -1), noise[:, h])
             linear = np.matmul(self.phi, self.w[:, h, :, None]).reshape(q[:, h].shape)
-            q[:, h] = np.minimum(linear, problem.horizon - h)
+            q[:, h] = np.clip(linear, 0.0, problem.horizon - h)
             following = q[:, h].max(-1)
         return q
 

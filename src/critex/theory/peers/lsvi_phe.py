@@ -9,9 +9,9 @@ from critex.theory.problems import Array
 
 
 class LSVIPHE(LSVI):
-    """Q_h = min(max_j φᵀ(w_h + αξ_j), H − h + 1)₊ with fresh noise on every target and on the prior each episode.
+    """Q_h = min(max_j φᵀ(w_h + αξ_j), H − h + 1)₊, with fresh noise on all targets and on the prior in every episode.
 
-    Noise α·N(0, 1) on the targets and α·N(0, λI) on the ridge change w_h by A_h⁻¹ α(Σφε + √λε₀), whose distribution is
+    Noise α·N(0, 1) on the targets and α·N(0, λI) on the prior change w_h by αA_h⁻¹(Σφε + √λε₀), whose distribution is
     exactly α·N(0, A_h⁻¹); we sample that directly.
     """
 
@@ -22,5 +22,5 @@ class LSVIPHE(LSVI):
         self.noise = self.alpha * self.memory.draws(noise)
 
     def value(self, h: int, w: Array) -> Array:
-        members = [self.memory.linear(w + self.noise[:, h, :, j]) for j in range(self.ensemble)]
-        return np.asarray(np.clip(np.max(members, axis=0), 0.0, self.problem.horizon - h))
+        best = self.memory.linear(w[..., None] + self.noise[:, h]).max(-1)
+        return np.asarray(np.clip(best, 0.0, self.problem.horizon - h))

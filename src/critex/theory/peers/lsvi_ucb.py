@@ -9,11 +9,10 @@ from critex.theory.problems import Array
 
 
 class LSVIUCB(LSVI):
-    """Q_h = min(φᵀw_h + α√(φᵀA_h⁻¹φ), H − h + 1)."""
+    """Q_h = min(φᵀw_h + α√(φᵀA_h⁻¹φ), H)."""
 
     def prepare(self) -> None:
-        self.width = self.memory.width()
+        self.bonus = self.alpha * self.memory.width()  # [S, H, n, A]
 
     def value(self, h: int, w: Array) -> Array:
-        bonus = self.alpha * self.width[:, h]
-        return np.minimum(self.memory.linear(w) + bonus, self.problem.horizon - h)
+        return np.minimum(self.memory.linear(w) + self.bonus[:, h], self.problem.horizon)

@@ -14,10 +14,14 @@ from critex.theory.problems import Array, Problem
 
 
 class NNUCB:
-    """Q_h = min(f(s,a|W_h) − f(s,a|W_h⁰) + α√(gᵀΛ_h⁻¹g), H − h + 1), g = ∇_W f, Λ_h = λI + Σgg at each visit.
+    """Q_h = min(f(s,a|W_h) + α√(gᵀΛ_h⁻¹g), H − h + 1)₊ with g = ∇_W f(s,a|W_h).
 
-    W_h takes `steps` gradient steps per episode on the mean squared error plus λ‖W − W⁰‖²/m. Λ_h has as many rows as
-    the network has parameters, so networks are small: two layers, 2(n + A) → `hidden` → 1, of which the first is trained.
+    At the start of an episode, for h = H … 1: W_h minimises Σ(f − r − max Q_{h+1})² + λ‖W − W⁰‖² over all episodes, here
+    by `steps` gradient steps from its last value; then Λ_h ← Λ_h + ggᵀ for the last visit, under the new W_h.
+
+    f is a network with two layers, n + A → `hidden` → 1, of which only the first is trained, minus its value at W⁰. In the
+    original f(·|W⁰) = 0 because every unit has a copy with the opposite sign, which gives the same gᵀΛ⁻¹g at W⁰ with
+    twice the parameters. Λ_h has a row for every parameter, so `hidden` is small.
     """
 
     hidden, steps, rate = 8, 8, 0.5
@@ -31,45 +35,52 @@ class NNUCB:
         self.w, self.head = network.weights[0].detach(), network.weights[1].detach().sign() / self.hidden**0.5
         self.w0 = self.w.clone()
         self.f0 = ((self.x @ self.w0).relu() @ self.head)[..., 0]  # [S, H, nA]
-        self.gram = Gram(self.x.shape[1] * self.hidden, ridge=ridge, memories=len(streams) * problem.horizon)
+        dim = self.x.shape[1] * self.hidden
+        self.grams = [Gram(dim, ridge=ridge, memories=len(streams)) for _ in range(problem.horizon)]
         self.counts, self.episodes = Counts(problem, len(streams)), 0
+        self.last: Tensor | None = None  # the pairs of the last episode, [S, H]
 
-    def tangent(self) -> Tensor:
-        """g = ∇_W f(s,a|W) of every pair, [S, H, nA, p]: x in the columns of the active units, times their head."""
-        active = (self.x @ self.w > 0) * self.head[..., 0].unsqueeze(-2)  # [S, H, nA, hidden]
+    def q(self) -> Array:
+        """Fit, then bound, for h = H … 1: [S, H, n, A]."""
+        q, following = np.empty(self.shape), np.zeros((self.shape[0], self.problem.states))
+        for h in reversed(range(self.problem.horizon)):
+            self._fit(h, torch.from_numpy(self.counts.targets(h, following)).flatten(1))
+            g = self.tangent(h)
+            if self.last is not None:
+                pair = self.last[:, h, None, None].expand(-1, -1, g.shape[-1])
+                self.grams[h].observe(g.gather(1, pair)[:, 0])
+            bonus = self.alpha * ((g @ self.grams[h].inverse()) * g).sum(-1).clamp_min(0.0).sqrt()
+            bound = (self._value(h) + bonus).clamp(0.0, self.problem.horizon - h)
+            q[:, h] = bound.numpy().reshape(q[:, h].shape)
+            following = q[:, h].max(-1)
+        self.last = None
+        return q
+
+    def _value(self, h: int) -> Tensor:
+        """f(s,a|W_h) of every pair, [S, nA]."""
+        out: Tensor = ((self.x @ self.w[:, h]).relu() @ self.head[:, h])[..., 0] - self.f0[:, h]
+        return out
+
+    def tangent(self, h: int) -> Tensor:
+        """g = ∇_W f(s,a|W_h) of every pair, [S, nA, p]: x in the columns of the active units, times their head."""
+        active = (self.x @ self.w[:, h] > 0) * self.head[:, h, :, 0].unsqueeze(-2)  # [S, nA, hidden]
         out: Tensor = (self.x.unsqueeze(-1) * active.unsqueeze(-2)).flatten(-2)
         return out
 
-    def q(self) -> Array:
-        """Fit W_h backwards to the targets of Q_{h+1}, then add the width, [S, H, n, A]."""
-        g, following = self.tangent(), np.zeros((self.shape[0], self.problem.states))
-        inverse = self.gram.inverse().reshape(*self.shape[:2], g.shape[-1], g.shape[-1])
-        width = ((g @ inverse) * g).sum(-1).clamp_min(0.0).sqrt().numpy().reshape(self.shape)
-        q = np.empty(self.shape)
-        for h in reversed(range(self.problem.horizon)):
-            self._fit(h, torch.from_numpy(self.counts.targets(h, following)).flatten(1))
-            fitted = ((self.x @ self.w[:, h]).relu() @ self.head[:, h])[..., 0] - self.f0[:, h]
-            mean = fitted.numpy().reshape(q[:, h].shape)
-            q[:, h] = np.minimum(mean + self.alpha * width[:, h], self.problem.horizon - h)
-            following = q[:, h].max(-1)
-        return q
-
     def _fit(self, h: int, targets: Tensor) -> None:
-        """Gradient steps on Σ(f − f⁰ − y)² + λ‖W − W⁰‖², over the number of episodes."""
+        """Gradient steps on the loss, divided by the number of episodes."""
         if not self.episodes:
             return
         visits = torch.from_numpy(self.counts.visits[:, h]).flatten(1)
         w, head = self.w[:, h], self.head[:, h]
         for _ in range(self.steps):
-            unit = self.x @ w  # [S, nA, hidden]
-            error = visits * ((unit.relu() @ head)[..., 0] - self.f0[:, h]) - targets
-            slope = (unit > 0) * head.transpose(-1, -2) * error.unsqueeze(-1)
+            active = self.x @ w > 0  # [S, nA, hidden]
+            error = visits * self._value(h) - targets
+            slope = active * head.transpose(-1, -2) * error.unsqueeze(-1)
             w -= self.rate / self.episodes * (self.x.T @ slope + self.ridge * (w - self.w0[:, h]))
 
     def update(self, episode: Episode) -> None:
-        """Count an episode of each seed, and add its tangents to Λ."""
+        """Count an episode of each seed."""
         self.counts.add(episode)
         self.episodes += 1
-        pair = torch.from_numpy(episode.states[:, :-1] * self.problem.actions + episode.actions)
-        g = self.tangent().gather(2, pair[:, :, None, None].expand(-1, -1, 1, self.gram.dim))
-        self.gram.observe(g.reshape(-1, self.gram.dim))
+        self.last = torch.from_numpy(episode.states[:, :-1] * self.problem.actions + episode.actions)
