@@ -120,6 +120,29 @@ def test_the_bonus_is_the_same_however_many_steps_are_collected(train_freq: Any,
     np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("train_freq", [1, 4, (1, "episode"), (2, "episode")])
+@pytest.mark.parametrize("algorithm", [DQN, SAC])
+def test_no_batch_is_drawn_before_every_stored_reward_has_its_bonus(algorithm: Any, train_freq: Any) -> None:
+    agent = model(algorithm, train_freq=train_freq)
+    buffer, drawn = agent.replay_buffer, []
+    sample = buffer.sample
+
+    def watched(*args: Any, **keywords: Any) -> Any:
+        drawn.append(buffer.pos)
+        assert (buffer.rewards[: buffer.pos] > 1.0).all()
+        return sample(*args, **keywords)
+
+    buffer.sample = watched
+    agent.learn(60, callback=ExplorerCallback("cae", alpha=0.5))
+    assert len(drawn) >= 2 and len(set(drawn)) >= 2
+
+
+def test_a_collection_phase_longer_than_the_buffer_is_refused() -> None:
+    agent = model(DQN, buffer_size=4, train_freq=8)
+    with pytest.raises(critex.UserError, match="larger buffer_size"):
+        agent.learn(16, callback=ExplorerCallback("cae"))
+
+
 def test_a_replay_buffer_that_wraps_around_has_each_bonus_once() -> None:
     agent = model(DQN, n=2, buffer_size=22, train_freq=4)
     callback = ExplorerCallback("cae", alpha=0.5)
@@ -347,8 +370,7 @@ def test_n_step_buffers_teach_pairs_of_one_step() -> None:
     agent = model(DQN, n_steps=3)
     callback = ExplorerCallback("cae_plus", alpha=0.1)
     agent.learn(60, callback=callback)
-    batch = callback._batch()
-    assert batch is not None
+    batch = callback._sample(torch.Generator())
     assert torch.equal(batch.next_obs[:, 1], batch.obs[:, 1] + 1)  # type: ignore[index]
 
 

@@ -95,13 +95,12 @@ def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], 
         leaf = leaf[key]
     shape = leaf.shape[: leaf.ndim - len(space.shape or ())]
     n = shape.numel()
-    if len(shape) == 1 and (n <= rows or torch.is_grad_enabled()):
-        return embed(obs)
-    flat = tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
-    size = n if torch.is_grad_enabled() else rows
-    parts = [embed(tree_map(itemgetter(slice(i, i + size)), flat)) for i in range(0, n, size)]
-    phi: Tensor = torch.cat(parts).unflatten(0, shape)
-    return phi
+    flat = obs if len(shape) == 1 else tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
+    if n <= rows or torch.is_grad_enabled():
+        phi = embed(flat)
+    else:
+        phi = torch.cat([embed(tree_map(itemgetter(slice(i, i + rows)), flat)) for i in range(0, n, rows)])
+    return phi if len(shape) == 1 else phi.reshape(*shape, -1)
 
 
 def to_bytes(state: Any) -> bytes:
