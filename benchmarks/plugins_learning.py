@@ -62,7 +62,7 @@ class Task:
 
 TASKS = {
     "pendulum": Task(
-        "Pendulum-v1", 8_000, 0.2, "sac", SAC,
+        "Pendulum-v1", 5_000, 0.2, "sac", SAC,
         {"learning_rate": 1e-3, "learning_starts": 500},
         {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1},
         window=10,
