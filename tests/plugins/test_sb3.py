@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import critex
-from critex.plugins._common import require_version
 from critex.plugins.sb3 import ExplorerCallback
 
 from .line import Line
@@ -402,13 +400,3 @@ def test_hindsight_replay_is_refused() -> None:
     )
     with pytest.raises(critex.UserError, match="HerReplayBuffer"):
         agent.learn(10, callback=ExplorerCallback("cae"))
-
-
-def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_version("stable-baselines3", "2.9", "sb3")
-    with pytest.raises(critex.UserError, match=r"critex\[sb3\]"):
-        require_version("no-such-trainer", "2.9", "sb3")
-    monkeypatch.setattr(metadata, "version", lambda _: "2.8.0")
-    monkeypatch.setattr("critex.plugins._common.version", lambda _: "2.8.0")
-    with pytest.raises(critex.UserError, match=r"supports stable-baselines3 2.9.x, and 2.8.0 is installed"):
-        require_version("stable-baselines3", "2.9", "sb3")

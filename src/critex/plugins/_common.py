@@ -162,7 +162,7 @@ class JointTraining:
         own.zero_grad()
         with torch.enable_grad():
             loss = self.explorer.loss(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         own.step()
         self.loss = float(loss.detach())
 

@@ -39,7 +39,10 @@ from critex.plugins._common import (
 
 require_version("ray", "2.60", "rllib")
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig  # noqa: E402
+try:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+except ImportError as error:  # `pip install ray` brings RLlib's code without what it needs
+    raise UserError(f'Ray is installed without RLlib ({error}); pip install "critex[rllib]"') from error
 from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner  # noqa: E402
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner  # noqa: E402
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
@@ -213,7 +216,7 @@ class BonusConnector(ConnectorV2):
         )
 
     def _new(self, episode: Any, chunk: Transition) -> Array:
-        """Scaled β [T] of new steps. The episodic memory of a part that does not begin its episode goes on from before."""
+        """Scaled β [T] of new steps; the later parts of an episode resume its episodic memory."""
         explorer = self.explorer
         resume = explorer.episodic and isinstance(explorer, Elliptical)
         if resume and episode.t_started > 0:
@@ -226,7 +229,8 @@ class BonusConnector(ConnectorV2):
             self.unfinished[episode.id_] = {k: x.clone() for k, x in explorer.gram.state_dict().items()}
             if len(self.unfinished) > MOST_UNFINISHED:
                 self.unfinished.popitem(last=False)
-        return bonus.numpy(force=True).astype(np.float64)
+        scaled: Array = bonus.numpy(force=True).astype(np.float64)
+        return scaled
 
     @torch.no_grad()
     def _replayed(self, episodes: list[Any], chunks: list[Transition]) -> list[Array]:

@@ -143,7 +143,7 @@ class ExplorerCallback(BaseCallback):
             self._steps -= 1
             self._ends = [end for end in self._ends if end[0] < self._steps]
             if self._steps and not self.on_policy:
-                self._pay_replay_buffer(self.model._last_obs)  # type: ignore[attr-defined]
+                self._pay_replay_buffer(self.model._last_obs)
             self._last = None
         self.training.detach()
 
