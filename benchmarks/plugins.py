@@ -57,10 +57,16 @@ class Timed(ExplorerCallback):
         super().on_rollout_end()
         self.spent += time.process_time() - began
 
-    def _learn(self, *args: Any) -> None:
-        began = time.process_time()
-        super()._learn(*args)
-        self.spent += time.process_time() - began
+    def _build(self, model: Any) -> None:
+        super()._build(model)
+        step = self.training.step
+
+        def timed() -> None:
+            began = time.process_time()
+            step()
+            self.spent += time.process_time() - began
+
+        self.training.step = timed  # type: ignore[method-assign]
 
 
 def build(name: str, explorer: str) -> tuple[Any, Timed]:

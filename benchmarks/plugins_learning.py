@@ -19,7 +19,7 @@ import csv
 import json
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from critex import envs
 from critex.algorithms import algorithm_module
+from critex.explorers import explorer_class
 from critex.plugins.sb3 import ExplorerCallback
 from critex.run import Run
 
@@ -56,14 +57,16 @@ class Task:
     ours: dict[str, Any]
     window: int  # last training episodes that count
     num_envs: int = 1
+    bonus: dict[str, Any] = field(default_factory=dict)  # options of CAE
 
 
 TASKS = {
     "pendulum": Task(
-        "Pendulum-v1", 6_000, 0.2, "sac", SAC,
-        {"learning_rate": 1e-3, "learning_starts": 500},
-        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1},
-        window=10,
+        "Pendulum-v1", 4_000, 0.2, "sac", SAC,
+        {"learning_rate": 1e-3, "learning_starts": 500, "batch_size": 128, "policy_kwargs": {"net_arch": [64, 64]}},
+        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1,
+         "batch_size": 128, "hidden": (64, 64)},
+        window=5,
     ),
     "deepsea": Task(
         "DeepSea-8-v0", 8_000, 0.1, "dqn", DQN,
@@ -74,11 +77,12 @@ TASKS = {
         window=50,
     ),
     "minigrid": Task(
-        MULTIROOM, 100_000, 0.02, "ppo", PPO,
+        MULTIROOM, 50_000, 0.003, "ppo", PPO,
         {"n_steps": 128, "batch_size": 128, "n_epochs": 4, "ent_coef": 0.01},
         {"rollout": 128, "minibatches": 8, "epochs": 4, "entropy_coef": 0.01, "anneal": False, "clip_value": False,
          "value_coef": 1.0, "normalize_obs": False, "normalize_reward": False, "bootstrap_truncated": True},
         window=100, num_envs=8,
+        bonus={"scope": "episodic", "ridge": 0.1, "strategy": "ucb_squared", "zero_first": True},  # as preset minigrid
     ),
 }  # fmt: skip
 
@@ -96,14 +100,17 @@ def with_sb3(task: Task, seed: int, explore: bool) -> list[float]:
 
     vector = make_vec_env(lambda: Listed(envs.make(task.env)), task.num_envs, seed=seed)
     model = task.sb3("MlpPolicy", vector, seed=seed, device="cpu", **json.loads(json.dumps(task.sb3_options)))
-    model.learn(task.steps, callback=ExplorerCallback("cae", alpha=task.alpha) if explore else None)
+    model.learn(
+        task.steps, callback=ExplorerCallback("cae", alpha=task.alpha, **task.bonus) if explore else None
+    )
     return returns
 
 
 def with_critex(task: Task, seed: int, explore: bool) -> list[float]:
     """The same from a run of critex."""
     module = algorithm_module(task.algorithm)
-    explorer = {"explorer": "cae", "alpha": task.alpha} if explore else {}
+    bonus = explorer_class("cae").Config(**task.bonus)
+    explorer = {"explorer": "cae", "alpha": task.alpha, "bonus": bonus} if explore else {}
     with tempfile.TemporaryDirectory() as directory:
         cfg = module.Config(
             env=task.env, steps=task.steps, num_envs=task.num_envs, seed=seed, out=f"{directory}/run", progress=False,

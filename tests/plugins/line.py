@@ -14,7 +14,13 @@ class Line(gym.Env[Any, Any]):
     """Episodes of 3, 4, 5, 3, … steps, each with reward `reward`; they end by termination, or by the clock."""
 
     def __init__(
-        self, *, continuous: bool = False, truncate: bool = False, kind: Kind = "vector", reward: Any = 1.0
+        self,
+        *,
+        continuous: bool = False,
+        truncate: bool = False,
+        kind: Kind = "vector",
+        reward: Any = 1.0,
+        random_start: bool = False,
     ) -> None:
         vector = gym.spaces.Box(-10.0, 1000.0, (3,), np.float32)
         image = gym.spaces.Box(0, 255, (3, 36, 36), np.uint8)
@@ -27,7 +33,7 @@ class Line(gym.Env[Any, Any]):
         self.action_space = (
             gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
         )
-        self.kind, self.truncate, self.reward = kind, truncate, reward
+        self.kind, self.truncate, self.reward, self.random_start = kind, truncate, reward, random_start
         self.episode = -1
 
     def _obs(self) -> Any:
@@ -43,6 +49,8 @@ class Line(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.position, self.t, self.episode = 0.0, 0, self.episode + 1
+        if self.random_start:
+            self.position = float(self.np_random.uniform(-1, 1))
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 import torch
 
 import critex
-from critex.algorithms import dqn, ppo
+from critex.algorithms import algorithm_module
 from critex.data import Transition
-from critex.plugins.audit import Record, Recorder, audit
+from critex.plugins.audit import Record, Recorder, audit, check_seeds
 from critex.run import Run
 
 from .line import Line
@@ -139,7 +140,7 @@ RECORDERS: list[Recorder] = []
 
 
 def recorded_line(**keywords: Any) -> gym.Env[Any, Any]:
-    RECORDERS.append(Recorder(Line(**keywords)))
+    RECORDERS.append(Recorder(Line(random_start=True, **keywords)))
     return RECORDERS[-1]
 
 
@@ -147,65 +148,132 @@ def recorded_line(**keywords: Any) -> gym.Env[Any, Any]:
 def line_id() -> Any:
     RECORDERS.clear()
     gym.register("AuditLine-v0", entry_point=recorded_line)
-    yield "AuditLine-v0"
+    gym.register("AuditContinuousLine-v0", entry_point=recorded_line, kwargs={"continuous": True})
+    yield {"discrete": "AuditLine-v0", "continuous": "AuditContinuousLine-v0"}
     gym.registry.pop("AuditLine-v0")
+    gym.registry.pop("AuditContinuousLine-v0")
 
 
-def quiet(path: Path) -> dict[str, Any]:
-    return {"out": str(path / "run"), "tensorboard": False, "progress": False, "eval_every": 0}
+def train(name: str, env: str, path: Path, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
+    """Train one of our algorithms with CAE on two recorded environments; returns the lines of its metrics."""
+    module = algorithm_module(name)
+    quiet = {"out": str(path / f"run{seed}"), "tensorboard": False, "progress": False, "eval_episodes": 2}
+    cfg = module.Config(env=env, num_envs=2, seed=seed, explorer="cae", alpha=0.5, **quiet, **options)
+    with Run.create(name, cfg) as run:
+        module.train(cfg, run)
+    return [json.loads(line) for line in (path / f"run{seed}" / "metrics.jsonl").read_text().splitlines()]
 
 
-def record_of(rollout: Transition, alpha: float, stored: Any, **more: Any) -> Record:
+def record_of(rollout: Transition, stored: Any, **more: Any) -> Record:
     columns = {name: getattr(rollout, name).numpy() for name in ("obs", "next_obs", "ended", "bonus")}
-    return Record(alpha=alpha, stored_reward=np.asarray(stored), **columns, **more)
+    return Record(alpha=0.5, stored_reward=np.asarray(stored), **columns, **more)
 
 
-def test_our_ppo(line_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check(record: Record, lines: list[dict[str, Any]], passed: int) -> None:
+    """The audit of two training environments, and of the evaluation in the environments made after them."""
+    evaluation = [line for line in lines if line["kind"] == "eval"][-1]
+    record.reported_evaluation = evaluation["returns"]
+    found = audit(record, RECORDERS[:2], evaluation=[r for r in RECORDERS[2:] if r.reward])
+    assert not found.problems, str(found)
+    assert sum(bool(finding.passed) for finding in found) == passed, str(found)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"steps": 32, "rollout": 16, "minibatches": 2, "epochs": 1, "normalize_obs": False, "normalize_reward": False},
+    "ppo_recurrent": {"steps": 32, "rollout": 16, "epochs": 1, "hidden": (8,), "core_width": 8},
+    "impala": {"steps": 32, "unroll": 16, "hidden": (8,)},
+    "dqn": {"steps": 40, "learning_starts": 10, "batch_size": 4, "hidden": (8, 8)},
+    "sac": {"steps": 40, "learning_starts": 10, "batch_size": 4, "hidden": (8, 8)},
+    "td3": {"steps": 40, "learning_starts": 10, "batch_size": 4, "hidden": (8, 8)},
+    "dsac": {"steps": 40, "learning_starts": 10, "batch_size": 4, "hidden": (8, 8), "steps_per_update": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo_recurrent", "impala"])
+def test_our_on_policy_algorithms(
+    name: str, line_id: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = algorithm_module(name)
     seen: dict[str, Any] = {}
-    gae, update = ppo.gae, ppo.PPO.update
-
-    def watched_gae(reward: Any, value: Any, last: Any, *rest: Any, **keywords: Any) -> Any:
-        advantage, target = gae(reward, value, last, *rest, **keywords)
-        seen.update(stored=reward, values=value, last_values=last, returns=target)
-        return advantage, target
+    update, clip_reward = module.Agent.update, module.clip_reward
 
     def watched_update(agent: Any, rollout: Any, *rest: Any) -> Any:
-        seen["rollout"] = rollout
-        return update(agent, rollout, *rest)
+        steps = getattr(rollout, "steps", rollout)  # IMPALA's unroll holds the steps
+        seen["steps"] = steps
 
-    monkeypatch.setattr(ppo, "gae", watched_gae)
-    monkeypatch.setattr(ppo.PPO, "update", watched_update)
-    cfg = ppo.Config(
-        env=line_id, steps=32, num_envs=2, rollout=16, minibatches=2, epochs=1, explorer="cae", alpha=0.5,
-        normalize_obs=False, normalize_reward=False, **quiet(tmp_path),
-    )  # fmt: skip
-    with Run.create("ppo", cfg) as run:
-        ppo.train(cfg, run)
-    arrays = {name: seen[name].detach().numpy() for name in ("values", "last_values", "returns")}
-    record = record_of(seen["rollout"], 0.5, seen["stored"], gae_lambda=0.95, **arrays)
-    found = audit(record, RECORDERS[:2])
-    assert not found.problems, str(found)
-    assert sum(bool(finding.passed) for finding in found) >= 4
+        def phi() -> Any:
+            return agent.embedding(steps.obs, steps.action).detach().flatten(0, 1).numpy().copy()
+
+        seen["phi_before"] = phi()
+        result = update(agent, rollout, *rest)
+        seen["phi_after"] = phi()
+        return result
+
+    def watched_clip(
+        reward: Any, cfg: Any
+    ) -> Any:  # what every algorithm does with r̃ before it learns from it
+        seen["stored"] = reward
+        return clip_reward(reward, cfg)
+
+    monkeypatch.setattr(module.Agent, "update", watched_update)
+    monkeypatch.setattr(module, "clip_reward", watched_clip)
+    if name != "impala":  # whose targets are V-trace's
+        gae = module.gae
+
+        def watched_gae(reward: Any, value: Any, last: Any, *rest: Any, **keywords: Any) -> Any:
+            advantage, target = gae(reward, value, last, *rest, **keywords)
+            seen.update(values=value, last_values=last, returns=target)
+            return advantage, target
+
+        monkeypatch.setattr(module, "gae", watched_gae)
+    lines = train(name, line_id["discrete"], tmp_path, eval_every=32, **SMALL[name])
+    arrays = {k: seen[k].detach().numpy() for k in ("values", "last_values", "returns") if k in seen}
+    drift = {k: seen[k] for k in ("phi_before", "phi_after")} | {"phi_steps": 32, "memory_steps": 32}
+    record = record_of(seen["steps"], seen["stored"], **arrays, **drift)
+    check(record, lines, passed=6 if name == "impala" else 7)  # all but the seeds
 
 
-def test_our_dqn(line_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "dsac"])
+def test_our_off_policy_algorithms(
+    name: str, line_id: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = algorithm_module(name)
     replays: list[Any] = []
-    add = dqn.Replay.add
+    batches: list[Any] = []
+    add, update, clip_reward = module.Replay.add, module.Agent.update, module.clip_reward
 
     def watched_add(replay: Any, transition: Transition) -> Any:
         replays.append(replay)
         return add(replay, transition)
 
-    monkeypatch.setattr(dqn.Replay, "add", watched_add)
-    cfg = dqn.Config(
-        env=line_id, steps=40, num_envs=2, learning_starts=10, batch_size=4, explorer="cae", alpha=0.5,
-        **quiet(tmp_path),
-    )  # fmt: skip
-    with Run.create("dqn", cfg) as run:
-        dqn.train(cfg, run)
+    def watched_update(agent: Any, batch: Any, *rest: Any, **keywords: Any) -> Any:
+        batches.append(batch)
+        return update(agent, batch, *rest, **keywords)
+
+    def watched_clip(
+        reward: Any, cfg: Any
+    ) -> Any:  # the mixture is made of the sampled columns, in the learner
+        torch.testing.assert_close(reward, batches[-1].reward + 0.5 * batches[-1].bonus.to(reward))
+        batches.append(batches[-1])
+        return clip_reward(reward, cfg)
+
+    monkeypatch.setattr(module.Replay, "add", watched_add)
+    monkeypatch.setattr(module.Agent, "update", watched_update)
+    monkeypatch.setattr(module, "clip_reward", watched_clip)
+    env = line_id["discrete" if name == "dqn" else "continuous"]
+    lines = train(name, env, tmp_path, eval_every=40, **SMALL[name])
+    assert len(batches) > 2
     data = replays[-1].all().map(lambda x: x.unflatten(0, (-1, 2)))  # [T, N]
-    found = audit(record_of(data, 0.5, data.reward + 0.5 * data.bonus), RECORDERS[:2])
-    assert not found.problems, str(found)
+    check(record_of(data, data.reward + 0.5 * data.bonus), lines, passed=5)
+
+
+def test_two_seeds_of_ours_play_different_levels(line_id: Any, tmp_path: Path) -> None:
+    levels = {}
+    for seed in (1, 2):
+        RECORDERS.clear()
+        train("dqn", line_id["discrete"], tmp_path, seed, eval_every=0, **SMALL["dqn"])
+        levels[seed] = [first for recorder in RECORDERS for first in recorder.firsts]
+    assert check_seeds(levels).passed
 
 
 # The plug-ins.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import critex
-from critex.plugins._common import require_version
 from critex.plugins.sb3 import ExplorerCallback
 
 from .line import Line
@@ -118,6 +116,29 @@ def test_the_bonus_is_the_same_however_many_steps_are_collected(train_freq: Any,
     ours = critex.CAE(embed, alpha=0.5, embedding="state_and_action", num_actions=2, num_envs=1)
     expected = [ours(buffer.observations[t], buffer.actions[t, :, 0]) for t in range(buffer.pos)]
     np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("train_freq", [1, 4, (1, "episode"), (2, "episode")])
+@pytest.mark.parametrize("algorithm", [DQN, SAC])
+def test_no_batch_is_drawn_before_every_stored_reward_has_its_bonus(algorithm: Any, train_freq: Any) -> None:
+    agent = model(algorithm, train_freq=train_freq)
+    buffer, drawn = agent.replay_buffer, []
+    sample = buffer.sample
+
+    def watched(*args: Any, **keywords: Any) -> Any:
+        drawn.append(buffer.pos)
+        assert (buffer.rewards[: buffer.pos] > 1.0).all()
+        return sample(*args, **keywords)
+
+    buffer.sample = watched
+    agent.learn(60, callback=ExplorerCallback("cae", alpha=0.5))
+    assert len(drawn) >= 2 and len(set(drawn)) >= 2
+
+
+def test_a_collection_phase_longer_than_the_buffer_is_refused() -> None:
+    agent = model(DQN, buffer_size=4, train_freq=8)
+    with pytest.raises(critex.UserError, match="larger buffer_size"):
+        agent.learn(16, callback=ExplorerCallback("cae"))
 
 
 def test_a_replay_buffer_that_wraps_around_has_each_bonus_once() -> None:
@@ -347,8 +368,7 @@ def test_n_step_buffers_teach_pairs_of_one_step() -> None:
     agent = model(DQN, n_steps=3)
     callback = ExplorerCallback("cae_plus", alpha=0.1)
     agent.learn(60, callback=callback)
-    batch = callback._batch()
-    assert batch is not None
+    batch = callback._sample(torch.Generator())
     assert torch.equal(batch.next_obs[:, 1], batch.obs[:, 1] + 1)  # type: ignore[index]
 
 
@@ -380,13 +400,3 @@ def test_hindsight_replay_is_refused() -> None:
     )
     with pytest.raises(critex.UserError, match="HerReplayBuffer"):
         agent.learn(10, callback=ExplorerCallback("cae"))
-
-
-def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_version("stable-baselines3", "2.9", "sb3")
-    with pytest.raises(critex.UserError, match=r"critex\[sb3\]"):
-        require_version("no-such-trainer", "2.9", "sb3")
-    monkeypatch.setattr(metadata, "version", lambda _: "2.8.0")
-    monkeypatch.setattr("critex.plugins._common.version", lambda _: "2.8.0")
-    with pytest.raises(critex.UserError, match=r"supports stable-baselines3 2.9.x, and 2.8.0 is installed"):
-        require_version("stable-baselines3", "2.9", "sb3")

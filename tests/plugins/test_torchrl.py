@@ -126,13 +126,22 @@ def test_collectors_in_several_processes_share_one_memory(tmp_path: Path) -> Non
     collector = MultiSyncCollector(
         [make, make], phi_policy(), frames_per_batch=40, total_frames=80, init_random_frames=0
     )
-    phi = [data["phi"].reshape(-1, 8).double() for data in collector]
-    actions = 80
+    batches = [data.clone() for data in collector]
+    workers = collector.state_dict()
     collector.shutdown()
-    total = np.frombuffer((tmp_path / "gram").read_bytes()).reshape(10, 10)
-    assert sum(len(x) for x in phi) == actions
-    expected = sum(float(x.square().sum()) for x in phi) + actions  # tr Σ[φ; a][φ; a]ᵀ, a one-hot
-    assert np.trace(total) == pytest.approx(expected, rel=1e-5)
+    # φ holds the one-hot action too, so every step adds ‖φ‖² + 1 to tr A.
+    mass = [float(data["phi"].double().square().sum()) + data.numel() for data in batches]
+    shared = np.frombuffer((tmp_path / "gram").read_bytes()).reshape(10, 10)
+    assert np.trace(shared) == pytest.approx(sum(mass), rel=1e-5)
+    held = []
+    for worker in ("worker0", "worker1"):
+        env = make()
+        env.load_state_dict(workers[worker]["env_state_dict"])
+        held.append(float(env.transform.explorer.gram.matrix()[0].trace()) - 10.0)  # − λd
+    assert max(held) == pytest.approx(
+        sum(mass), rel=1e-5
+    )  # who exchanged last has merged every step of the other
+    assert min(held) > 0
 
 
 def test_shared_memories_are_the_memory_of_all_rows(tmp_path: Path) -> None:

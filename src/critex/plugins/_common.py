@@ -95,13 +95,12 @@ def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], 
         leaf = leaf[key]
     shape = leaf.shape[: leaf.ndim - len(space.shape or ())]
     n = shape.numel()
-    if len(shape) == 1 and (n <= rows or torch.is_grad_enabled()):
-        return embed(obs)
-    flat = tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
-    size = n if torch.is_grad_enabled() else rows
-    parts = [embed(tree_map(itemgetter(slice(i, i + size)), flat)) for i in range(0, n, size)]
-    phi: Tensor = torch.cat(parts).unflatten(0, shape)
-    return phi
+    flat = obs if len(shape) == 1 else tree_map(lambda x: x.reshape(n, *x.shape[len(shape) :]), obs)
+    if n <= rows or torch.is_grad_enabled():
+        phi = embed(flat)
+    else:
+        phi = torch.cat([embed(tree_map(itemgetter(slice(i, i + rows)), flat)) for i in range(0, n, rows)])
+    return phi if len(shape) == 1 else phi.reshape(*shape, -1)
 
 
 def to_bytes(state: Any) -> bytes:
@@ -114,3 +113,66 @@ def to_bytes(state: Any) -> bytes:
 def from_bytes(data: bytes) -> Any:
     """The inverse of `to_bytes`; torch refuses anything but tensors and plain values."""
     return torch.load(io.BytesIO(data), weights_only=True)
+
+
+class JointTraining:
+    """Trains an explorer together with the critic, whose optimiser belongs to another library.
+
+    Whenever the critic's optimiser takes a step, an Adam with the same learning rate takes one on the explorer's own
+    parameters. The gradient that the explorer's loss has in the critic's trunk (CAE+) is added to the critic's, and so
+    joins that step. An explorer that does not learn is left alone.
+
+    `sample(generator)` returns the transitions [B, …] for the loss, or None if there are none yet.
+    """
+
+    def __init__(
+        self,
+        explorer: Explorer,
+        critic: torch.optim.Optimizer,
+        sample: Callable[[torch.Generator], Transition | None],
+        seed: int,
+    ) -> None:
+        self.explorer, self.critic, self.sample = explorer, critic, sample
+        self.generator = torch.Generator().manual_seed(seed)
+        self.loss: float | None = None
+        """The loss of the last step."""
+        self.optimizer: torch.optim.Optimizer | None = None
+        self._hook: Any = None
+        if learned := explorer.learned():
+            group = critic.param_groups[0]
+            self.optimizer = torch.optim.Adam(learned, lr=float(group["lr"]), eps=group.get("eps", 1e-8))
+
+    def attach(self) -> None:
+        """From now on, train with every step of the critic's optimiser."""
+        if self.optimizer is not None:
+            self._hook = self.critic.register_step_pre_hook(lambda *_: self.step())
+
+    def detach(self) -> None:
+        """Stop training."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def step(self) -> None:
+        """One step on the explorer's loss."""
+        batch, own = self.sample(self.generator), self.optimizer
+        if batch is None or own is None:
+            return
+        own.param_groups[0]["lr"] = float(self.critic.param_groups[0]["lr"])
+        own.zero_grad()
+        with torch.enable_grad():
+            loss = self.explorer.loss(batch)
+            loss.backward()
+        own.step()
+        self.loss = float(loss.detach())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the optimiser and of the generator."""
+        own = {} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}
+        return {"generator": self.generator.get_state(), **own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.generator.set_state(state["generator"])
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])

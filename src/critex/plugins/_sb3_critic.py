@@ -38,6 +38,14 @@ def critic_embedding(model: Any) -> Embedding:
     )
 
 
+def critic_optimizer(model: Any) -> torch.optim.Optimizer:
+    """The optimiser that trains the critic: its own, or the policy's."""
+    critic = getattr(model.policy, "critic", None)
+    optimizer = getattr(critic, "optimizer", None) or model.policy.optimizer
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    return optimizer
+
+
 class QTrunk(nn.Module):
     """DQN and QR-DQN, whose last layer has one output, or several quantiles, per action."""
 

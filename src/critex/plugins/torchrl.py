@@ -9,7 +9,6 @@ transform still sums the extrinsic reward.
 
 from __future__ import annotations
 
-import fcntl
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from critex.embedding import Embedding, identity
 from critex.errors import UserError
 from critex.explorers import Elliptical, Explorer, Setting
 from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
+from critex.plugins._shared_gram import SharedGram
 
 require_version("torchrl", "0.14", "torchrl")
 
@@ -81,12 +81,8 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
         self.name, self.alpha, self.seed = explorer, float(alpha), seed
         self.options = explorer_options(explorer, options)
-        self._critic = (
-            embed,
-            phi_key,
-            dim,
-            takes_action,
-        )  # a tuple, so that the critic's parameters are not registered here
+        # A tuple, so that the critic's parameters are not registered here.
+        self._critic = (embed, phi_key, dim, takes_action)
         self.reward_key, self.bonus_key, self.phi_key = reward_key, bonus_key, phi_key
         self.shared, self.sync_every, self._unsynced = shared, sync_every, 0
         self._pool: SharedGram | None = None
@@ -104,21 +100,9 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             spaces = {_name(k): _space(env.observation_spec[k], len(env.batch_size)) for k in self.in_keys}
             only = len(spaces) == 1
             observation_space = next(iter(spaces.values())) if only else gym.spaces.Dict(spaces)
-            embed, phi_key, dim, takes_action = self._critic
-            if dim is None:
-                critic = without_critic(
-                    space,
-                    f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or take one with an encoder "
-                    "of its own, such as e3b or rnd",
-                )
-            elif phi_key is not None:
-                critic = Embedding.of(
-                    _given_with_action if takes_action else identity, dim, space, takes_action=takes_action
-                )
-            else:
-                assert embed is not None
-                critic = Embedding.of(embed, dim, space, takes_action=takes_action)
-            setting = Setting(critic, observation_space, max(math.prod(env.batch_size), 1), self.seed)
+            setting = Setting(
+                self._embedding(space), observation_space, max(math.prod(env.batch_size), 1), self.seed
+            )
             self.explorer = build_explorer(self.name, self.options, setting, rollouts=True)
             if self.shared is not None:
                 if not isinstance(self.explorer, Elliptical) or self.explorer.episodic:
@@ -127,6 +111,19 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
                     )
                 self._pool = SharedGram(self.shared, self.explorer.gram)
         return self.explorer
+
+    def _embedding(self, space: gym.Space[Any]) -> Embedding:
+        embed, phi_key, dim, takes_action = self._critic
+        if dim is None:
+            return without_critic(
+                space,
+                f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or use one with an encoder of its "
+                "own, such as e3b or rnd",
+            )
+        if phi_key is not None:
+            embed = _given_with_action if takes_action else identity
+        assert embed is not None
+        return Embedding.of(embed, dim, space, takes_action=takes_action)
 
     def set_container(self, container: Any) -> None:
         super().set_container(container)
@@ -257,30 +254,6 @@ class ExplorerLoss(LossModule):  # type: ignore[misc]
             transform._obs(tensordict.get("next"), n, batch),
         )
         return TensorDict({"loss_explorer": self.explorer.loss(batch_pairs)}, [])
-
-
-class SharedGram:
-    """A lifelong memory shared by several processes through a file: the file holds Σφφᵀ, each process its own `Gram`."""
-
-    def __init__(self, path: str | Path, gram: Any) -> None:
-        self.path, self.gram = Path(path), gram
-        self._shape = (gram.memories, gram.dim, gram.dim)
-        self._known = np.zeros(self._shape)  # how much of the file this memory holds
-
-    def exchange(self) -> None:
-        """File ← file + our increment; A ← A + what the others have added since."""
-        own = self.gram.increment().numpy()
-        self.path.touch()
-        with self.path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
-            data = file.read()
-            total = np.frombuffer(data).reshape(self._shape) if data else np.zeros(self._shape)
-            others = total - self._known
-            file.seek(0)
-            file.write(np.ascontiguousarray(total + own).tobytes())
-        if others.any():
-            self.gram.merge(torch.from_numpy(0.5 * (others + others.transpose(0, 2, 1))))
-        self._known = total + own
 
 
 def _given_with_action(phi: Tensor, action: Tensor) -> Tensor:

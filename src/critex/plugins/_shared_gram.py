@@ -1,0 +1,35 @@
+"""One lifelong memory for several processes of one machine."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from critex.bonus import Gram
+
+
+class SharedGram:
+    """A lifelong memory shared by several processes through a file: the file holds Σφφᵀ, each process its own `Gram`."""
+
+    def __init__(self, path: str | Path, gram: Gram) -> None:
+        self.path, self.gram = Path(path), gram
+        self._shape = (gram.memories, gram.dim, gram.dim)
+        self._known = np.zeros(self._shape)  # how much of the file this memory holds
+
+    def exchange(self) -> None:
+        """File ← file + our increment; A ← A + what the others have added since."""
+        own = self.gram.increment().numpy()
+        self.path.touch()
+        with self.path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
+            data = file.read()
+            total = np.frombuffer(data).reshape(self._shape) if data else np.zeros(self._shape)
+            others = total - self._known
+            file.seek(0)
+            file.write(np.ascontiguousarray(total + own).tobytes())
+        if others.any():
+            self.gram.merge(torch.from_numpy(0.5 * (others + others.transpose(0, 2, 1))))
+        self._known = total + own
