@@ -50,7 +50,7 @@ class Config(ExplorationConfig, RunConfig):
 class Agent:
     """A policy without parameters."""
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, *_: object) -> None:
         self.policy = POLICIES[cfg.policy]
 
 

@@ -159,9 +159,25 @@ VISUAL = Suite(
     seeds=(1, 2),
     flags="--eval-env VizdoomExplore-test-v0?resolution=40x30 --eval-every 40960 --eval-episodes 30",
     score="evaluations",
+    measure="coverage",
+    beside="habitat",
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL)}
+# The paper's runs. They need Habitat and GPUs, and were never run here. Evaluations after whole rollouts of 2,048 steps.
+HABITAT = Suite(
+    "habitat",
+    "Table 6: recurrent PPO with E3B, CAE and CAE+ on Habitat",
+    tasks=(Task("HabitatExplore-train-v0"),),
+    methods=tuple(Method("ppo_recurrent", e) for e in ("e3b", "cae", "cae_plus")),
+    seeds=(1, 2, 3),
+    preset="paper",
+    flags="--eval-env HabitatExplore-val-v0 --eval-every 9998336 --eval-episodes 100 --log-every 100000",
+    paper="habitat",
+    score="evaluations",
+    measure="coverage",
+)
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL, HABITAT)}
 
 
 def suite_named(name: str) -> Suite:
