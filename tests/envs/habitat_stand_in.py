@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+
+from critex.envs import habitat
 
 LOWER, UPPER = np.array([-4.0, 0.0, -3.0]), np.array([4.0, 2.5, 5.0])
 BOX = np.array([1.0, 1.0]), np.array([2.0, 2.5])  # corners (x, z)
@@ -136,6 +139,8 @@ def install(monkeypatch: pytest.MonkeyPatch, fault: str = "") -> None:
             "GPSSensorConfig": lambda: "gps",
         },
     }
+    coarse = partial(habitat.metres_per_cell, resolution=128)
+    monkeypatch.setattr(habitat, "metres_per_cell", coarse)  # 64 times fewer cells, for speed
     for name, members in modules.items():
         module = ModuleType(name)
         vars(module).update(members)

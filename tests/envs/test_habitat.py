@@ -24,7 +24,6 @@ from critex.envs.habitat import (
     overrides,
 )
 from critex.errors import UserError
-
 from tests.envs import habitat_stand_in
 
 absent = pytest.mark.skipif(find_spec("habitat") is not None, reason="Habitat is installed")
