@@ -19,7 +19,9 @@ from critex.run.evaluation import evaluate
 ENV = "VizdoomExplore-val-v0?levels=MAP31&resolution=40x30&steps=12"
 
 
-def test_a_reference_plays_the_episodes_that_a_learner_is_scored_on(tmp_path: Path) -> None:
+def test_a_reference_plays_the_episodes_that_a_learner_is_scored_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("vizdoom")
     flags = f"--policy wall --env {ENV} --steps 100 --eval-every 40 --eval-episodes 2 --seed 3 --no-progress"
     main(["train", "reference", *flags.split(), "--no-tensorboard", "--out", str(tmp_path / "wall")])
@@ -27,6 +29,9 @@ def test_a_reference_plays_the_episodes_that_a_learner_is_scored_on(tmp_path: Pa
     assert [(line["kind"], line["step"]) for line in lines] == [("eval", 40), ("eval", 80)]
     same = evaluate(POLICIES["wall"], partial(Envs, ENV), 2, derive_seed(3, "evaluation", 80))
     assert lines[1]["coverages"] == same["coverages"] and 0 < lines[1]["coverage"] < 1
+    with pytest.raises(SystemExit):
+        main(["eval", str(tmp_path / "wall")])
+    assert "a run of a fixed policy, with no agent to load" in capsys.readouterr().err
     cfg = load_config(*read_config(tmp_path / "wall"))
     assert algorithm_module("reference").Agent(cfg).policy is POLICIES["wall"]
 

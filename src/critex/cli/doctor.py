@@ -9,9 +9,8 @@ from critex.cli.options import parse
 
 @dataclass
 class Options:
-    """Show what is installed, which environments work here, and what to install for the rest.
-
-    `critex doctor habitat` checks the adapter to Habitat on the installed simulator."""
+    """Show what is installed, which environments work here, and what to install for the rest. `critex doctor habitat`
+    checks the adapter to Habitat on the installed simulator."""
 
 
 @dataclass
