@@ -5,7 +5,8 @@
 
 Writes curves.csv: for each run one line per step at which episodes ended, or per so many steps, with their number and
 the mean of their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
-episodes), its seconds and its α.
+episodes), its seconds and its α. A suite that is scored by evaluations, or by another measure than the return, has its own
+curves and scores: evaluations instead of episodes, that measure instead of the return.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from critex.results.cells import SCORES
 from critex.results.runs import RunData, load_run
-from critex.results.stats import final_score
+from critex.suite.manifest import MANIFEST, read_manifest
+from critex.tables import table_named
 
-COLUMNS = ("task", "method", "seed", "step", "episodes", "return")
+COLUMNS = ("task", "method", "seed", "step", "episodes")
 
 
-def curve(run: RunData, every: int) -> list[tuple[int, int, float]]:
+def curve(run: RunData, name: str, every: int) -> list[tuple[int, int, float]]:
     """(step, number of episodes, mean return) for each stretch of so many steps in which episodes ended."""
-    pairs = [
-        (-(-int(step) // every) * every, value) for step, value in zip(*run.series["return"], strict=True)
-    ]
+    if name not in run.series:
+        return []
+    pairs = [(-(-int(step) // every) * every, value) for step, value in zip(*run.series[name], strict=True)]
     groups = [(step, [r for _, r in group]) for step, group in groupby(pairs, key=itemgetter(0))]
     return [(step, len(returns), sum(returns) / len(returns)) for step, returns in groups]
 
@@ -42,21 +45,25 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="steps of one line")
     args = parser.parse_args()
     problems: list[str] = []
+    score, measure, series = "episodes", "return", "return"
+    if (args.runs / MANIFEST).exists():
+        table = table_named(read_manifest(args.runs).suite)
+        score, measure, series = table.score, table.measure, table.curve or series
     curves: list[tuple[Any, ...]] = []
     totals: list[dict[str, Any]] = []
     for path in sorted(p.parent for p in args.runs.glob("*/*/seed-*/config.toml")):
         task, method = path.parts[-3:-1]
         run = load_run(path, problems)
-        rows = curve(run, args.every)
+        rows = curve(run, series, args.every)
         curves += [(task, method, run.seed, step, n, f"{mean:.5g}") for step, n, mean in rows]
         totals.append(
             {
                 "task": task,
                 "method": method,
                 "seed": run.seed,
-                "steps": int(run.series["return"][0][-1]),
+                "steps": int(run.series[series][0][-1]) if rows else 0,
                 "episodes": sum(n for _, n, _ in rows),
-                "final_score": f"{final_score(run.returns):.5g}",
+                "final_score": f"{SCORES[score](run, measure):.5g}",
                 "seconds": round(run.card.get("seconds", 0)),
                 "alpha": run.config.get("alpha"),
                 "finished": bool(run.card),
@@ -68,7 +75,7 @@ def main() -> None:
         parser.error(f"{args.runs} holds no runs TASK/METHOD/seed-N")
     args.out.mkdir(parents=True, exist_ok=True)
     with (args.out / "curves.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *curves])
+        csv.writer(file).writerows([(*COLUMNS, measure), *curves])
     with (args.out / "runs.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(totals[0]))
         writer.writeheader()

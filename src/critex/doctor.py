@@ -62,6 +62,17 @@ def probe(family: str) -> Probe:
     return Probe(family, env_id)
 
 
+def report_habitat() -> bool:
+    """Print the checks of Habitat one by one; whether all of them passed."""
+    from critex.envs.habitat import check
+
+    problems = 0
+    for tried, problem in check():
+        print(f"failed: {tried}: {problem}" if problem else f"ok: {tried}", flush=True)
+        problems += bool(problem)
+    return not problems
+
+
 def version(package: str) -> str | None:
     """The installed version, or None."""
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from critex.algorithms import algorithm_module, load_config
+from critex.algorithms import UNLISTED, algorithm_module, load_config
 from critex.algorithms.agent import Agent, MakeCritic
 from critex.envs import Envs
 from critex.errors import UserError
@@ -45,6 +45,10 @@ def load_trained(path: Path, critic: MakeCritic | None = None, *, allow_import: 
     A `UserError` if there is no run, or if its checkpoint does not match its config.
     """
     name, data = read_config(path)
+    if name in UNLISTED.own:
+        raise UserError(
+            f"{path} is a run of a fixed policy, with no agent to load; its metrics.jsonl has its scores"
+        )
     cfg = load_config(name, data, allow_import=allow_import)
     state = Checkpoints(path).newest()
     with closing(Envs(cfg.env, 1, seed=0)) as envs:

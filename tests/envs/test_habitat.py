@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from critex.envs import make
+from critex.cli import main
+from critex.envs import habitat, make
 from critex.envs.coverage import RANGE, Fog
 from critex.envs.habitat import (
     ACTIONS,
+    BASE,
+    TopDownMap,
     cell_of,
     check,
+    configuration,
     heading_of,
     metres_per_cell,
     observation,
@@ -20,6 +24,7 @@ from critex.envs.habitat import (
     overrides,
 )
 from critex.errors import UserError
+from tests.envs import habitat_stand_in
 
 absent = pytest.mark.skipif(find_spec("habitat") is not None, reason="Habitat is installed")
 
@@ -94,8 +99,103 @@ def test_coverage_of_a_room() -> None:
     assert fog.coverage > 0.99
 
 
+def test_the_map_of_an_episode() -> None:
+    """The agent's place on the map, in the stand-in's room of 8 × 8 m: 1024 cells of 1/128 m along each side."""
+    it = TopDownMap.of(habitat_stand_in.Pathfinder(), 0.1)
+    assert it.cell == 8 / 1024 and it.fog.free.shape == (1024, 1024)
+    row, column = it.look(np.array([0.0, 0.1, 0.0]), np.array([1.0, 0.0, 0.0, 0.0]))
+    assert (row, column) == (3 * 128, 4 * 128) and it.position(row, column).tolist() == [6, 8]
+    seen = it.fog.mask
+    assert seen[100:384, 512].all() and not seen[500:, :].any()  # it looks along −z, towards row 0
+    assert it.look(np.array([50.0, 0.1, -50.0]), np.array([1.0, 0.0, 0.0, 0.0])) == (0.0, 1024 - 0.001)
+
+
+def test_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    habitat_stand_in.install(monkeypatch)
+    config = configuration("val", 64)
+    assert config.path == BASE and config.values["habitat.dataset.split"] == "val" and not config.writable
+    assert config.habitat.task.lab_sensors == {"gps_sensor": "gps", "compass_sensor": "compass"}
+
+
+def test_an_episode_of_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    habitat_stand_in.install(monkeypatch)
+    monkeypatch.setattr(habitat, "STEPS", 60)
+    env: Any = make("HabitatExplore-train-v0?size=16")
+    obs, info = env.reset(seed=1)
+    assert env.observation_space.contains(obs) and info["position"].shape == (2,)
+    shares = []
+    for t in range(60):
+        obs, reward, terminated, truncated, info = env.step(np.int64(2 if t % 5 else 1))
+        assert reward == 0 and not terminated and truncated == (t == 59) == ("measures" in info)
+        shares.append(env.unwrapped.fog.coverage)
+    assert shares == sorted(shares) and 0.3 < shares[-1] == info["measures"]["coverage"] <= 1
+    assert len(env.unwrapped.path) == 61 and env.render().shape == (16, 16, 3)
+    again = env.reset(seed=1)[1]["position"], env.reset(seed=1)[1]["position"]
+    assert np.array_equal(*again)
+    _, _, terminated, truncated, info = env.step(np.int64(0))  # STOP
+    assert terminated and not truncated and 0 < info["measures"]["coverage"] < shares[-1]
+    env.close()
+    assert not env.unwrapped._env.open
+
+
+def test_all_checks_pass_on_the_stand_in(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    habitat_stand_in.install(monkeypatch)
+    main(["doctor", "habitat"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 and all(line.startswith("ok: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fault", "failure"),
+    [
+        ("metres", "the declared shapes: they are outside"),
+        ("lost", "a free cell of the map: the cell is blocked"),
+        ("turn", "10° to the compass: it changed by 0.524 rad"),
+        ("backwards", "along the heading on the map: the cosine of the angle between them is -1.00"),
+        ("noise", "two resets with one seed agree: they differ"),
+        ("endless", "STOP ends the episode: it goes on"),
+    ],
+)
+def test_every_check_can_fail(
+    fault: str, failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    habitat_stand_in.install(monkeypatch, fault)
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", "habitat"])
+    failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
+    assert stop.value.code == 1 and any(failure in line for line in failed)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            "no data",
+            r"cannot load HM3D \(data/datasets/pointnav/hm3d/v1/val/val.json.gz\); install habitat-sim",
+        ),
+        (
+            "no scene",
+            r"cannot load HM3D \(ESP_CHECK failed: 00800-TEEsavR23oF.basis.glb is absent\); install",
+        ),
+        ("no episodes", "the PointNav episodes of HM3D, split val, are absent; install"),
+    ],
+)
+def test_absent_data_is_one_line(fault: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    habitat_stand_in.install(monkeypatch, fault)
+    with pytest.raises(UserError, match=message) as error:
+        make("HabitatExplore-val-v0").reset(seed=0)
+    assert "\n" not in str(error.value)
+    (finding,) = check()
+    assert finding[1] == str(error.value)
+
+
 @absent
-def test_without_habitat_it_says_what_to_install() -> None:
+def test_without_habitat_it_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="habitat-sim and habitat-lab 0.3"):
         make("HabitatExplore-val-v0")
-    assert len(check()) == 1 and "conda" in check()[0]
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", "habitat"])
+    out = capsys.readouterr().out
+    assert stop.value.code == 1 and out.startswith("failed: ") and "conda" in out and out.count("\n") == 1

@@ -48,7 +48,7 @@ def test_an_episode() -> None:
         obs, reward, terminated, truncated, info = env.step(np.int64(t % 2))
         assert reward == 0 and not terminated and truncated == (t == 19) == ("measures" in info)
         assert info["position"][0] == level and env.plan.reachable[tuple(info["position"][1:])]
-        shares.append(env.coverage)
+        shares.append(env.fog.coverage)
     assert shares == sorted(shares) and 0 < shares[0] < shares[-1] == info["measures"]["coverage"] < 1
     assert env.render().shape == (120, 160, 3)
     env.close()

@@ -39,6 +39,9 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.wad").write_text("hello, I am no WAD")
     with pytest.raises(UserError, match="is not a WAD file"):
         read_maps(tmp_path / "text.wad")
+    (tmp_path / "short.wad").write_bytes(b"PWAD" + bytes([9, 0, 0, 0, 12, 0, 0, 0]))
+    with pytest.raises(UserError, match="short.wad is damaged: its directory lies outside"):
+        read_maps(tmp_path / "short.wad")
     with pytest.raises(UserError, match="unknown level 'MAP99'"):
         level("MAP99", {"MAP01": lumps(HALL, {}, {})})
     stored = lumps(HALL, {}, {})

@@ -1,4 +1,5 @@
 import gc
+import multiprocessing as mp
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from critex.data import tree_leaves
-from critex.envs import Envs, vector
+from critex.envs import Envs, vector, workers
 from critex.envs.workers import SharedArrays, Worker, position_of
 from critex.errors import UserError
 from critex.presets import default_config
@@ -134,6 +135,45 @@ def alive(pid: int) -> bool:
         return False
 
 
+def test_a_worker_answers_until_it_is_told_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's loop in this process: its commands wait in the pipe, its observations are in shared memory."""
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(workers.signal, "signal", handlers.__setitem__)
+    memory = SharedArrays(Odd.observation_space, 3)
+    here, far = mp.Pipe()
+    here.send(("begin", [(2, 7, [])]))
+    for _ in range(5):
+        here.send(("step", np.array([1])))
+    here.send(("close",))
+    workers._serve(far, "Odd-v0", {"fault": "raise"}, 2, 1, memory, os.getppid())
+    answers = [here.recv() for _ in range(6)]
+    assert [failed for failed, _ in answers] == [False] * 5 + [True]
+    assert isinstance(answers[5][1], UserError) and "locked" in str(answers[5][1])
+    assert memory.arrays()["v"].tolist() == [[0, 0], [0, 0], [4, 4]]
+    assert handlers[signal.SIGINT] is signal.SIG_IGN
+    with pytest.raises(SystemExit):
+        handlers[signal.SIGTERM]()
+
+
+def test_a_worker_ends_without_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(workers, "PATIENCE", 0.0)
+    memory = SharedArrays(Odd.observation_space, 1)
+    here, far = mp.Pipe()
+    workers._serve(far, "Odd-v0", {}, 0, 1, memory, parent=-1)  # another process adopted it
+    here.close()
+    workers._serve(far, "Odd-v0", {}, 0, 1, memory, os.getppid())  # the other end of the pipe is gone
+
+
+def test_an_error_that_cannot_be_pickled_keeps_its_traceback() -> None:
+    class Local(Exception):
+        pass
+
+    error = workers._portable(Local("here"))
+    assert type(error) is RuntimeError and "Local: here" in str(error)
+    assert workers._portable(KeyError("x")).args == ("x",)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_no_process_is_left_behind() -> None:
     closed, dropped = Envs("Odd-v0", 2, 0, 2), Envs("Odd-v0", 2, 0, 2)
@@ -224,14 +264,14 @@ def test_training_with_workers_is_training_without(
     from critex.run import Run, read_metrics
 
     lines = []
-    for workers in (1, 2):
+    for count in (1, 2):
         cfg = default_config(algorithm, "cae", env="CartPole-v1")
-        general = {"env": "CartPole-v1", "steps": 256, "num_envs": 4, "env_workers": workers, "log_every": 64}
-        for name, value in {**general, **options, "out": str(tmp_path / f"{workers}")}.items():
+        general = {"env": "CartPole-v1", "steps": 256, "num_envs": 4, "env_workers": count, "log_every": 64}
+        for name, value in {**general, **options, "out": str(tmp_path / f"{count}")}.items():
             setattr(cfg, name, value)
         cfg.progress = cfg.tensorboard = False
         with Run.create(algorithm, cfg) as run:
             algorithm_module(algorithm).train(cfg, run)
-        read = read_metrics(tmp_path / f"{workers}")
+        read = read_metrics(tmp_path / f"{count}")
         lines.append([{k: v for k, v in line.items() if k not in ("time", "sps")} for line in read])
     assert lines[0] == lines[1] and len(lines[0]) > 4

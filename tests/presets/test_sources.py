@@ -132,3 +132,40 @@ def test_every_name_in_a_source_exists(source: str) -> None:
             assert set(names.split()) <= {"any", "impala", *ALGORITHMS}
             assert {name for key in entry.get("explorer", {}) for name in key.split()} <= known
         assert {name for key in section.get("explorer", {}) for name in key.split()} <= known
+
+
+HABITAT, DOOM = "HabitatExplore-train-v0", "VizdoomExplore-train-v0?resolution=40x30"
+
+
+def test_the_papers_runs_on_habitat() -> None:
+    cfg = default_config("ppo_recurrent", "cae_plus", "paper", HABITAT)
+    network = (cfg.network, cfg.core, cfg.core_layers, cfg.core_width)
+    assert network == ("resnet50", "lstm", 2, 512) and cfg.env == HABITAT
+    assert (cfg.num_envs, cfg.rollout, cfg.epochs, cfg.minibatches, cfg.steps) == (16, 128, 4, 2, 100_000_000)
+    assert (cfg.clip, cfg.value_coef, cfg.entropy_coef, cfg.learning_rate) == (0.2, 0.5, 0.01, 2.5e-4)
+    assert (cfg.max_grad_norm, cfg.gamma, cfg.gae_lambda) == (0.2, 0.99, 0.95) and not cfg.normalize_advantage
+    assert cfg.alpha == 0.1 and (cfg.bonus.u_dim, cfg.bonus.hidden) == (256, 256)
+    for explorer in ("cae", "cae_plus", "e3b"):
+        bonus = default_config("ppo_recurrent", explorer, "paper", HABITAT).bonus
+        assert (bonus.scaling, bonus.scope, bonus.ridge, bonus.zero_first) == ("none", "episodic", 0.1, False)
+    rivals = {
+        e: default_config("ppo_recurrent", e, "paper", HABITAT).alpha for e in ("e3b", "rnd", "noveld", "icm")
+    }
+    assert rivals == {"e3b": 0.1, "rnd": 0.1, "noveld": 0.01, "icm": 0.001}
+
+
+def test_the_papers_network_on_doom_gets_its_four_sensors() -> None:
+    cfg = default_config("ppo_recurrent", "cae", "paper", "VizdoomExplore-train-v0")
+    assert cfg.network == "resnet50" and "sensors=habitat" in cfg.env
+
+
+def test_compact_is_the_default_with_a_camera() -> None:
+    plain, named = (default_config("ppo_recurrent", "cae", preset, DOOM) for preset in (None, "compact"))
+    assert (plain.network, plain.core_layers, plain.num_envs, plain.env) == ("compact", 1, 8, DOOM)
+    assert plain.bonus == named.bonus and plain.bonus.scope == "episodic"
+    alphas = {
+        e: default_config("ppo_recurrent", e, None, DOOM) for e in "cae cae_plus e3b rnd icm noveld".split()
+    }
+    assert {(cfg.alpha, cfg.bonus.scaling) for cfg in alphas.values()} == {(0.1, "welford")}
+    with pytest.raises(UserError, match="preset compact is for the environments of compact"):
+        default_config("ppo_recurrent", "cae", "compact", "CartPole-v1")

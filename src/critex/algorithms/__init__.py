@@ -16,9 +16,13 @@ ALGORITHMS = Registry(
 )
 
 
+UNLISTED = Registry("reference", {"reference": "critex.algorithms.reference"})
+"""Takes the place of an algorithm in `critex train` and in suites, but does not learn."""
+
+
 def algorithm_module(name: str) -> Any:
     """The module of an algorithm, critex's own or that of an installed package."""
-    module = ALGORITHMS.get_or_error(name)
+    module = UNLISTED[name] if name in UNLISTED.own else ALGORITHMS.get_or_error(name)
     missing = [part for part in ("Config", "Agent", "train") if not hasattr(module, part)]
     if missing:
         raise UserError(f"algorithm {name!r} ({module}) does not define {', '.join(missing)}")

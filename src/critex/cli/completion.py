@@ -115,6 +115,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         own = [option for option in options_of(algorithm_module(name).Config) if option.name != "bonus"]
         found[f"train {name}"] = [*own, *bonus]
     extra: dict[str, Iterable[str]] = {
+        "doctor": ["habitat"],
         "table": table_names(),
         "suite run": SUITES,
         "suite show": SUITES,

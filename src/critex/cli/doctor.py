@@ -1,4 +1,4 @@
-"""`critex doctor`."""
+"""`critex doctor [habitat]`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from critex.cli.options import parse
 
 @dataclass
 class Options:
-    """Show what is installed, which environments work here, and what to install for the rest."""
+    """Show what is installed, which environments work here, and what to install for the rest. `critex doctor habitat`
+    checks the adapter to Habitat on the installed simulator."""
+
+
+@dataclass
+class HabitatOptions:
+    """Check the adapter to Habitat on the installed simulator: sensors, actions, map, coverage, exact resets."""
 
 
 def main(args: list[str]) -> None:
-    """Print the findings."""
-    parse(Options, "critex doctor", args)
+    """Print the findings; exit code 1 if a check of Habitat fails."""
+    habitat = args[:1] == ["habitat"]
+    parse(
+        *(HabitatOptions, "critex doctor habitat", args[1:]) if habitat else (Options, "critex doctor", args)
+    )
     from critex import doctor
 
-    doctor.report()
+    if habitat and not doctor.report_habitat():
+        raise SystemExit(1)
+    if not habitat:
+        doctor.report()

@@ -33,10 +33,11 @@ def main(args: list[str]) -> None:
     elif len(options.runs) > 1:
         raise UserError("a suite has a report of its own; give its directory alone")
     else:
+        from critex.explain.scene import trajectory_of
         from critex.report import report_suite
         from critex.tables.formats import print_grid
 
-        result, grid = report_suite(suites[0], options.out)
+        result, grid = report_suite(suites[0], options.out, trajectory_of)
         problems_to_stderr(result.problems)
         print_grid(grid)
         print(f"report: {result.index}")
@@ -46,10 +47,11 @@ def report_runs(runs: Sequence[Path], out: Path, about: str = "") -> None:
     """Write the report of these runs, with a paragraph `about` them if there is one."""
     from rich.console import Console
 
+    from critex.explain.scene import trajectory_of
     from critex.report import write_report
     from critex.tables.scores import score_table
 
-    result = write_report(runs, out, about)
+    result = write_report(runs, out, about, trajectory_of)
     problems_to_stderr(result.problems)
     Console().print(score_table(result.scores))
     print(f"report: {result.index}")

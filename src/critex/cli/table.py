@@ -17,7 +17,7 @@ class Options:
     """Print a table: our runs beside the paper's numbers, with the difference."""
 
     name: str
-    """A suite, or one of the paper's tables minihack, habitat, parameters."""
+    """A suite, or parameters for Table 2 of the paper."""
     runs: Path | None = None
     """Directory of the suite's runs; without it, the paper's numbers alone."""
     format: Literal["terminal", "markdown", "latex", "csv"] | None = None

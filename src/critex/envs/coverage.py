@@ -25,6 +25,7 @@ STEP = 24  # the highest step that a player climbs
 
 RANGE = 5.0  # metres
 FIELD_OF_VIEW = math.radians(90)
+STRETCH = 64  # half-cell steps of a ray that are taken at once
 
 Cells = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -44,7 +45,8 @@ class Fog:
             raise UserError("a map without a free cell has nothing to reveal")
         half = math.floor(field_of_view / 2 * length)
         self._angles = np.arange(-half, half + 1) / length
-        self._distances = np.arange(1, 2 * math.floor(length) + 1) / 2
+        distances = np.arange(1, 2 * math.floor(length) + 1) / 2
+        self._stretches = np.split(distances, range(STRETCH, len(distances), STRETCH))
         # A border of blocked cells as wide as a ray is long: no ray leaves the array.
         self._pad = math.ceil(length) + 1
         self._open = np.pad(free, self._pad)
@@ -56,14 +58,21 @@ class Fog:
 
     def look(self, row: float, column: float, heading: float) -> None:
         """Reveal what is seen from a point, given in cells: the centre of the cell [0, 0] is (0.5, 0.5)."""
-        directions = self._angles + heading
-        rows = (row + np.outer(np.sin(directions), self._distances) + self._pad).astype(np.int64)
-        columns = (column + np.outer(np.cos(directions), self._distances) + self._pad).astype(np.int64)
-        at = int(row) + self._pad, int(column) + self._pad
-        clear = self._open[rows, columns] | ((rows == at[0]) & (columns == at[1]))
-        np.logical_and.accumulate(clear, axis=1, out=clear)
-        self._seen[rows[clear], columns[clear]] = True
-        self._seen[at] = True
+        row, column = row + self._pad, column + self._pad
+        open_, seen, width = self._open.ravel(), self._seen.ravel(), self._open.shape[1]
+        here = int(row) * width + int(column)
+        free, open_[here], seen[here] = open_[here], True, True
+        sin, cos = np.sin(self._angles + heading), np.cos(self._angles + heading)
+        for distances in self._stretches:  # rays that were stopped are followed no further
+            cells = (row + np.outer(sin, distances)).astype(np.int64) * width
+            cells += (column + np.outer(cos, distances)).astype(np.int64)
+            clear = open_[cells]
+            np.logical_and.accumulate(clear, axis=1, out=clear)
+            seen[cells[clear]] = True
+            sin, cos = sin[clear[:, -1]], cos[clear[:, -1]]
+            if not sin.size:
+                break
+        open_[here] = free
 
     @property
     def mask(self) -> Mask:

@@ -1,16 +1,18 @@
 """Habitat: reward-free exploration of HM3D scenes, the paper's third setting; needs habitat-lab.
 
-    critex train ppo_recurrent --env HabitatExplore-train-v0 --network resnet50 --core-layers 2 --core-width 512
+    critex train ppo_recurrent --env HabitatExplore-train-v0 --preset paper --explorer cae_plus
 
-A thin adapter for habitat-lab 0.3 or newer: everything that can be computed from arrays alone (`overrides`,
-`observation`, `heading_of`, `cell_of`) is a separate function with its own tests. The part that talks to the
-simulator is not covered by critex's tests, which run without habitat-sim; `check` tests it on a real simulator.
+A thin adapter for habitat-lab 0.3 or newer: everything that can be computed from arrays alone is a function with its
+own tests. critex's tests run without habitat-sim, on a stand-in with its interface; `check` runs on the real simulator.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -127,6 +129,54 @@ def configuration(split: str, size: int = SIZE) -> Any:
     return config
 
 
+def quaternion(rotation: Any) -> NDArray[np.float64]:
+    """Habitat's rotation, an object with w, x, y and z, as an array [4]."""
+    return np.array([rotation.w, rotation.x, rotation.y, rotation.z], np.float64)
+
+
+@dataclass
+class TopDownMap:
+    """The floor on which an episode starts, and the place of the agent on it."""
+
+    fog: Fog
+    lower: NDArray[np.float64]
+    """The scene's lower bound (x, y, z), metres."""
+    cell: float
+    """Metres per cell."""
+
+    @classmethod
+    def of(cls, pathfinder: Any, height: float) -> Self:
+        """From Habitat's pathfinder, at the height of the agent's feet."""
+        lower, upper = (np.asarray(bound, np.float64) for bound in pathfinder.get_bounds())
+        cell = metres_per_cell(lower, upper)
+        free = np.asarray(pathfinder.get_topdown_view(meters_per_pixel=cell, height=height), bool)
+        return cls(Fog(free, RANGE / cell), lower, cell)
+
+    def look(self, position: NDArray[np.float64], rotation: NDArray[np.float64]) -> tuple[float, float]:
+        """Reveal what is seen from a pose, (x, y, z) and (w, x, y, z); returns its (row, column), inside the map."""
+        row, column = cell_of(position, self.lower, self.cell)
+        rows, columns = self.fog.free.shape
+        row, column = min(max(row, 0.0), rows - 0.001), min(max(column, 0.0), columns - 0.001)
+        self.fog.look(row, column, heading_of(rotation))
+        return row, column
+
+    def position(self, row: float, column: float) -> NDArray[np.int64]:
+        """A place in cells of half a metre, [2], for visit counts: the map's own cells are centimetres wide."""
+        return np.array([int(row * self.cell * 2), int(column * self.cell * 2)])
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """An absent scene or data set, which Habitat reports in many ways, as one line."""
+    try:
+        yield
+    except (OSError, RuntimeError, AssertionError, KeyError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"Habitat cannot load HM3D ({reason}); {INSTALL}") from error
+
+
 class HabitatExplore(gym.Env[Any, np.int64]):
     """A PointNav episode on HM3D without its goal and its reward: 500 steps, or until STOP.
 
@@ -145,32 +195,31 @@ class HabitatExplore(gym.Env[Any, np.int64]):
             import habitat
         except ImportError as error:
             raise UserError(f"HabitatExplore cannot be made ({error}); {INSTALL}") from error
-        try:
+        with one_line():
             self._env: Any = habitat.Env(config=configuration(split, size))
-        except (FileNotFoundError, RuntimeError, AssertionError) as error:
-            raise UserError(
-                f"Habitat cannot load HM3D ({' '.join(str(error).split())}); {INSTALL}"
-            ) from error
         if not self._env.episodes:
             raise UserError(f"the PointNav episodes of HM3D, split {split}, are absent; {INSTALL}")
+        self.map: TopDownMap
+        self.path: list[tuple[float, float]] = []  # (row, column) of every observation, in cells
+
+    @property
+    def fog(self) -> Fog:
+        """The map of this episode and what was seen of it."""
+        return self.map.fog
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start the episode that the seed selects."""
         super().reset(seed=seed)
-        episodes = self._env.episodes
+        episodes, sim = self._env.episodes, self._env.sim
         self._env.seed(int(self.np_random.integers(2**31)))
         self._env.episode_iterator = iter([episodes[int(self.np_random.integers(len(episodes)))]])
-        raw = self._env.reset()
-        pathfinder = self._env.sim.pathfinder
-        lower, upper = (np.asarray(bound, np.float64) for bound in pathfinder.get_bounds())
-        self._lower, self._cell = lower, metres_per_cell(lower, upper)
-        height = float(self._env.sim.get_agent_state().position[1])
-        free = np.asarray(pathfinder.get_topdown_view(meters_per_pixel=self._cell, height=height), bool)
-        self.fog, self.path = Fog(free, RANGE / self._cell), list[tuple[float, float]]()
-        self._count = 0
-        return self._look(raw), {"position": self._position()}
+        with one_line():
+            raw = self._env.reset()
+        self.map = TopDownMap.of(sim.pathfinder, float(sim.get_agent_state().position[1]))
+        self.path, self._count = [], 0
+        return self._look(raw), {"position": self.map.position(*self.path[-1])}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One of STOP, forward 0.25 m, left 10°, right 10°; the reward is 0."""
@@ -179,7 +228,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         obs = self._look(raw)
         truncated = self._count >= STEPS
         terminated = bool(self._env.episode_over) and not truncated
-        info: dict[str, Any] = {"position": self._position()}
+        info: dict[str, Any] = {"position": self.map.position(*self.path[-1])}
         if terminated or truncated:
             info["measures"] = {"coverage": self.fog.coverage}
         return obs, 0.0, terminated, truncated, info
@@ -196,55 +245,62 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         obs = observation(raw, self.size)
         self._rgb = obs["rgb"]
         state = self._env.sim.get_agent_state()
-        turned = state.rotation
-        quaternion = np.array([turned.w, turned.x, turned.y, turned.z], np.float64)
-        row, column = cell_of(np.asarray(state.position, np.float64), self._lower, self._cell)
-        rows, columns = self.fog.free.shape
-        row, column = min(max(row, 0.0), rows - 0.001), min(max(column, 0.0), columns - 0.001)
-        self.fog.look(row, column, heading_of(quaternion))
-        self.path.append((row, column))
+        self.path.append(self.map.look(np.asarray(state.position, np.float64), quaternion(state.rotation)))
         return obs
 
-    def _position(self) -> NDArray[np.int64]:
-        """Half-metre cells: the map's own are centimetres wide."""
-        row, column = self.path[-1]
-        return np.array([int(row * self._cell * 2), int(column * self._cell * 2)])
 
-
-def check() -> list[str]:
-    """The findings of `critex doctor habitat` on a real simulator, one line each; empty if all is well."""
+def check() -> Iterator[tuple[str, str]]:
+    """`critex doctor habitat`: (what was tried, what is wrong with it or "") for each check on a real simulator."""
+    made = "a scene of HM3D's val split loads"
     try:
         env = HabitatExplore("val")
-    except UserError as error:
-        return [str(error)]
-    findings = []
-    try:
         obs, _ = env.reset(seed=0)
-        if not env.observation_space.contains(obs):
-            findings.append("observations are outside of the space that the adapter declares")
-        first = env.fog.coverage
-        compass = float(obs["compass"][0])
-        turned = float(env.step(np.int64(ACTIONS.index("turn_left")))[0]["compass"][0])
-        if abs((turned - compass + np.pi) % (2 * np.pi) - np.pi - math.radians(10)) > 0.02:
-            findings.append(
-                f"a left turn changed the compass by {turned - compass:.3f} instead of {math.radians(10):.3f}"
-            )
-        for _ in range(36):
-            env.step(np.int64(ACTIONS.index("turn_left")))
-        if not env.fog.coverage > first:
-            findings.append("a full turn reveals nothing: map and heading do not agree")
+    except UserError as error:
+        yield made, str(error)
+        return
+    yield made, ""
+    forward, left = np.int64(ACTIONS.index("move_forward")), np.int64(ACTIONS.index("turn_left"))
+    with closing(env):
+        inside = env.observation_space.contains(obs)
+        yield "observations have the declared shapes", "" if inside else "they are outside of the space"
+
         row, column = (int(x) for x in env.path[-1])
         near = env.fog.free[max(row - 3, 0) : row + 4, max(column - 3, 0) : column + 4]
-        if not near.any():
-            findings.append("the agent stands on a blocked cell: map and position do not agree")
+        yield "the agent stands on a free cell of the map", "" if near.any() else "the cell is blocked"
+
+        before, seen = float(obs["compass"][0]), env.fog.coverage
+        turned = float(env.step(left)[0]["compass"][0]) - before
+        right_turn = abs((turned + np.pi) % (2 * np.pi) - np.pi - math.radians(10)) < 0.02
+        yield "a left turn adds 10° to the compass", "" if right_turn else f"it changed by {turned:.3f} rad"
+
+        for _ in range(35):
+            env.step(left)
+        rose = env.fog.coverage > seen
+        yield "a full turn reveals more of the map", "" if rose else "it reveals nothing"
+
+        yield "a step forward moves along the heading on the map", _check_forward(env, forward, left)
+
         again, _ = env.reset(seed=0)
-        if not all(np.array_equal(obs[key], again[key]) for key in obs):
-            findings.append("two resets with one seed differ: resume is not exact")
-        if not env.step(np.int64(ACTIONS.index("stop")))[2]:
-            findings.append("STOP does not end the episode")
-    finally:
-        env.close()
-    return findings
+        same = all(np.array_equal(obs[key], again[key]) for key in obs)
+        yield "two resets with one seed agree", "" if same else "they differ: resume would not be exact"
+
+        ended = env.step(np.int64(ACTIONS.index("stop")))[2]
+        yield "STOP ends the episode", "" if ended else "it goes on"
+
+
+def _check_forward(env: HabitatExplore, forward: np.int64, left: np.int64) -> str:
+    """Walk in each of 36 directions until a step is not blocked; its direction on the map must be the heading."""
+    for _ in range(36):
+        state = env._env.sim.get_agent_state()
+        heading = heading_of(quaternion(state.rotation))
+        row, column = env.path[-1]
+        env.step(forward)
+        moved = np.array([env.path[-1][1] - column, env.path[-1][0] - row]) * env.map.cell
+        if math.hypot(*moved) > 0.2:  # 0.25 m unless it slid along a wall
+            along = moved @ [math.cos(heading), math.sin(heading)] / math.hypot(*moved)
+            return "" if along > 0.9 else f"the cosine of the angle between them is {along:.2f}"
+        env.step(left)
+    return "no direction is open"
 
 
 for _split in SPLITS:

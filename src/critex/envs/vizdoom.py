@@ -22,7 +22,7 @@ import vizdoom as vzd
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from critex.envs.coverage import UNITS_PER_METRE, FloorPlan, floor_plan
+from critex.envs.coverage import UNITS_PER_METRE, FloorPlan, Fog, floor_plan
 from critex.envs.habitat import observation_space
 from critex.envs.wad import level, read_maps, static, write_wad
 from critex.errors import UserError, unknown
@@ -77,7 +77,8 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         self.action_space = spaces.Discrete(3)
         self._game: vzd.DoomGame | None = None
         self.plan: FloorPlan
-        self.path: list[tuple[float, float]] = []  # (row, column) of every step, for pictures
+        self.fog: Fog  # over the floor plan: what was seen in this episode
+        self.path: list[tuple[float, float]] = []  # (row, column) of every observation, in cells
         self._start: tuple[float, float, float] | None = None  # x, y, heading
 
     def reset(
@@ -100,7 +101,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         game.make_action([0, 0], SETTLE)
         game.make_action([0, -angle], 1)
         game.make_action([0, 0], 1)
-        self._count, self._fog, self.path, self._start = 0, self.plan.fog(), [], None
+        self._count, self.fog, self.path, self._start = 0, self.plan.fog(), [], None
         return self._look(), {"position": self._position()}
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -114,18 +115,8 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         obs = self._look()
         info: dict[str, Any] = {"position": self._position()}
         if truncated:
-            info["measures"] = {"coverage": self.coverage}
+            info["measures"] = {"coverage": self.fog.coverage}
         return obs, 0.0, False, truncated, info
-
-    @property
-    def coverage(self) -> float:
-        """The share of the reachable floor seen so far in this episode."""
-        return self._fog.coverage
-
-    @property
-    def revealed(self) -> NDArray[np.bool_]:
-        """The cells of the floor plan seen in this episode, [H, W]."""
-        return self._fog.mask
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
         """What the camera sees, at the size at which the game renders it."""
@@ -176,7 +167,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         pose = x, y, math.radians(degrees)
         self._start = self._start or pose
         row, column = self.plan.cell(x, y)
-        self._fog.look(row, column, pose[2])
+        self.fog.look(row, column, pose[2])
         self.path.append((row, column))
         rgb = shrink(state.screen_buffer, self.factor)
         depth = shrink(state.depth_buffer[..., None], self.factor)

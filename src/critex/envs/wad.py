@@ -58,6 +58,8 @@ def read_maps(path: Path) -> dict[str, Lumps]:
     if len(data) < 12 or data[:4] not in (b"IWAD", b"PWAD"):
         raise UserError(f"{path} is not a WAD file")
     count, directory = struct.unpack_from("<ii", data, 4)
+    if count < 0 or directory < 0 or directory + 16 * count > len(data):
+        raise UserError(f"{path} is damaged: its directory lies outside of the file")
     entries = []
     for i in range(count):
         offset, size, name = struct.unpack_from("<ii8s", data, directory + 16 * i)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from critex.errors import UserError, printable
+from critex.explain.scene import SceneEpisode
 from critex.explorers.diagnostics import FeatureSummary
 from critex.report.figures import write_csv
 from critex.report.page import page
+from critex.report.trajectory import write_clip, write_trajectories
 from critex.results.formatting import number
 from critex.results.stats import Floats
 from critex.run.files import disk_errors
@@ -21,6 +23,8 @@ from critex.run.record import CONFIG
 
 SIDE = 320
 """Largest width and height of a frame, in pixels."""
+CLIP_EVERY = 2
+"""Steps from one frame of the clip to the next."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Explanation:
     features: FeatureSummary | None = None
     bonus_shares: Sequence[float] = ()
     """Share of the raw bonus paid in each tenth of an episode."""
+    scene: SceneEpisode | None = None
+    """A whole episode to draw, if the environment has a map."""
 
 
 def encoded(frame: Any) -> str:
@@ -82,13 +88,16 @@ def encoded(frame: Any) -> str:
 
 
 def write_explanation(explanation: Explanation, out: Path) -> Path:
-    """Write index.html, and the numbers as steps.csv beside it; return the path of the page."""
+    """Write index.html, and steps.csv and the pictures of a scene beside it; return the path of the page."""
     if (out / CONFIG).exists():
         raise UserError(f"{out} is a run; write the page to another directory, as in --out explain")
     html = page("explain.html.j2", _data(explanation), "critex.explain", it=explanation)
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(out / "steps.csv", step_rows(explanation.episodes))
+        if scene := explanation.scene:
+            write_trajectories(out / "trajectory.png", {scene.env.partition("?")[0]: scene.trajectory})
+            write_clip(out / "episode.gif", scene.frames[::CLIP_EVERY], scene.bonus[::CLIP_EVERY])
         index = out / "index.html"
         index.write_text(html, encoding="utf-8")
     return index

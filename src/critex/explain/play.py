@@ -19,6 +19,7 @@ from critex.envs import Envs, make
 from critex.errors import UserError, printable
 from critex.explain.features import bonus_shares, early_share
 from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
+from critex.explain.scene import has_scene, play_scene
 from critex.explorers import Elliptical
 from critex.explorers.diagnostics import FeatureSummary, early_warning
 from critex.trained import Trained, load_trained
@@ -85,6 +86,10 @@ def explain(
     novelty = Novelty(trained)
     with closing(envs), torch.no_grad():
         played = [play(trained.agent, envs, novelty, e, max_steps, frames=not note) for e in range(episodes)]
+    scene = None
+    if has_scene(trained.cfg.env):
+        scene_env = getattr(trained.cfg, "eval_env", "") or trained.cfg.env
+        scene = play_scene(scene_env, trained.agent.policy, seed, Novelty(trained))
     raw = [[step.raw for step in episode.steps] for episode in played]
     phi = novelty.features()
     warnings = [*(phi.warnings if phi else []), *early_warning(early_share(raw))]
@@ -92,7 +97,7 @@ def explain(
     counts = trained.state["run"]["visits"]["counts"]
     training = counts.double().numpy() if counts.numel() else None
     explanation = Explanation(
-        printable(str(path)), facts(trained, played), notes, played, training, phi, bonus_shares(raw)
+        printable(str(path)), facts(trained, played), notes, played, training, phi, bonus_shares(raw), scene
     )
     return write_explanation(explanation, out), notes
 

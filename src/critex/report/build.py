@@ -12,10 +12,11 @@ from critex.errors import UserError
 from critex.report import figures as fig
 from critex.report import page
 from critex.report.suite_view import suite_view
+from critex.report.trajectory import Trajectory, write_trajectories
 from critex.results.cells import Cells
 from critex.results.formatting import number
 from critex.results.methods import FinalScore, MethodRuns, final_score_of, group
-from critex.results.runs import load_runs
+from critex.results.runs import load_runs, measure_of
 from critex.run.files import disk_errors
 from critex.run.record import CONFIG
 from critex.suite.manifest import read_manifest
@@ -34,18 +35,31 @@ class ReportResult:
     scores: list[FinalScore]
 
 
-def write_report(runs: Iterable[Path], out: Path, about: str = "") -> ReportResult:
+Play = Callable[[Path], Trajectory | None]
+"""The path of a run's agent over a map; None if its environment has none."""
+
+
+def no_trajectory(_run: Path) -> None:
+    """Without playing any agent, there are no paths to draw."""
+
+
+def write_report(
+    runs: Iterable[Path], out: Path, about: str = "", play: Play = no_trajectory
+) -> ReportResult:
     """Write index.html, and each figure as PNG and CSV beside it; `about` is a paragraph at its top.
 
+    `play` gives the trajectory of one run of each method, for environments with a map.
     Broken and foreign run directories are listed in the result and on the page. A `UserError` if no usable run
     remains, if `out` is itself a run, or if matplotlib or Jinja2 is missing.
     """
     problems: list[str] = []
     methods = group(load_runs(runs, problems), problems)
-    return _write(methods, out, problems, about=about)
+    return _write(methods, out, problems, about=about, play=play)
 
 
-def write_suite_report(grid: Grid, cells: Cells, key: str, problems: list[str], out: Path) -> ReportResult:
+def write_suite_report(
+    grid: Grid, cells: Cells, key: str, problems: list[str], out: Path, play: Play = no_trajectory
+) -> ReportResult:
     """Write the report of a suite: an overview (table, curves of the metric `key`, costs, links), then each task.
 
     Cells without runs are empty, so it also works before the first run.
@@ -56,15 +70,15 @@ def write_suite_report(grid: Grid, cells: Cells, key: str, problems: list[str], 
         for method in grid.methods
         if (runs := cells.get((task, method)))
     ]
-    return _write(methods, out, problems, lambda: suite_view(grid, cells, key, out))
+    return _write(methods, out, problems, lambda: suite_view(grid, cells, key, out), play=play)
 
 
-def report_suite(directory: Path, out: Path) -> tuple[ReportResult, Grid]:
+def report_suite(directory: Path, out: Path, play: Play = no_trajectory) -> tuple[ReportResult, Grid]:
     """Write the report of a suite's directory; the result, and the suite's table."""
     table = table_named(read_manifest(directory).suite)
     problems: list[str] = []
     grid, cells = fill(table, directory, problems)
-    return write_suite_report(grid, cells, table.curve or "return", problems, out), grid
+    return write_suite_report(grid, cells, table.curve or "return", problems, out, play), grid
 
 
 def _write(
@@ -73,11 +87,16 @@ def _write(
     problems: list[str],
     view: Callable[[], dict[str, Any] | None] = lambda: None,
     about: str = "",
+    play: Play = no_trajectory,
 ) -> ReportResult:
     if (out / CONFIG).exists():
         raise UserError(f"{out} is a run; write the report to another directory, as in --out report")
     fig.new_figure(1, 1)  # fails before anything is written if matplotlib is missing
-    scores = [final_score_of(method) for method in methods]
+    measures = {
+        env: measure_of(run for method in methods if method.env == env for run in method.runs)
+        for env in dict.fromkeys(method.env for method in methods)
+    }
+    scores = [final_score_of(method, measures[method.env]) for method in methods]
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         slugs: dict[str, str] = {}
@@ -90,6 +109,7 @@ def _write(
                 out,
                 slug,
                 problems,
+                play,
             )
             for env, slug in slugs.items()
         ]
@@ -106,7 +126,12 @@ def _slug(env: str, taken: set[str]) -> str:
 
 
 def _section(
-    methods: Sequence[MethodRuns], scores: Sequence[FinalScore], out: Path, slug: str, problems: list[str]
+    methods: Sequence[MethodRuns],
+    scores: Sequence[FinalScore],
+    out: Path,
+    slug: str,
+    problems: list[str],
+    play: Play,
 ) -> dict[str, Any]:
     """Write the figures of one environment, and return what the page shows of it."""
     curves = fig.curve_figures(methods)
@@ -118,6 +143,9 @@ def _section(
     if visits:
         fig.write_csv(out / f"{slug}-visits.csv", fig.visit_rows(visits, methods))
         fig.draw_visits(visits, methods, out / f"{slug}-visits.png")
+    trajectories = _trajectories(methods, problems, play)
+    if trajectories:
+        write_trajectories(out / f"{slug}-trajectories.png", trajectories)
     cards = page.cost_cards(methods)
     fig.write_csv(out / f"{slug}-scores.csv", _score_rows(scores))
     fig.write_csv(out / f"{slug}-costs.csv", _cost_rows(cards))
@@ -131,12 +159,26 @@ def _section(
         "slug": slug,
         "methods": methods,
         "scores": page.score_rows(scores),
+        "measure": scores[0].measure,
         "curves": curves,
         "visits": visits,
+        "trajectories": trajectories,
         "cards": cards,
         "configs": page.config_rows(methods),
         "data": data,
     }
+
+
+def _trajectories(methods: Sequence[MethodRuns], problems: list[str], play: Play) -> dict[str, Trajectory]:
+    """The path of the first run of each method."""
+    found = {}
+    for method in methods:
+        try:
+            if trajectory := play(method.runs[0].path):
+                found[method.label] = trajectory
+        except UserError as error:
+            problems.append(f"no path of {method.label}: {error}")
+    return found
 
 
 def _score_rows(scores: Sequence[FinalScore]) -> Iterable[list[str]]:

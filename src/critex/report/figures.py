@@ -13,6 +13,7 @@ import numpy as np
 from critex.errors import UserError
 from critex.results.formatting import number
 from critex.results.methods import MethodRuns
+from critex.results.runs import series_name
 from critex.results.stats import Curve, Floats, aggregate, common_grid
 from critex.results.visits import VisitHistory, frame_steps, mean_visits
 
@@ -98,8 +99,11 @@ ABOUT = {
 def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
     """One figure per metric that at least one run has; all methods share its grid."""
     figures = []
-    for key, (title, ylabel, caption) in ABOUT.items():
-        series = {i: [run.series[key] for run in method.runs] for i, method in enumerate(methods)}
+    for key, (title, ylabel, caption) in (ABOUT | _measures(methods)).items():
+        series = {
+            i: [run.series[key] for run in method.runs if key in run.series]
+            for i, method in enumerate(methods)
+        }
         series = {i: some for i, each in series.items() if (some := [s for s in each if s[0].size])}
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
@@ -109,6 +113,20 @@ def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
             )  # returns may be negative
             figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
     return figures
+
+
+def _measures(methods: Sequence[MethodRuns]) -> dict[str, tuple[str, str, str]]:
+    """What `ABOUT` would say of the environment's own measures."""
+    found = {}
+    for name in dict.fromkeys(m for method in methods for run in method.runs for m in run.measures):
+        training, evaluation = series_name(name), series_name(name, evaluation=True)
+        found[training] = (f"{name.capitalize()} in training", name, f"The {name} of the training episodes.")
+        found[evaluation] = (
+            f"{name.capitalize()} in evaluations",
+            name,
+            f"Mean {name} of evaluation episodes: separate environments, no bonus.",
+        )
+    return found
 
 
 def _decades(curves: dict[int, Curve]) -> float:
@@ -160,7 +178,7 @@ def curve_rows(
     seeds = seeds or sorted({seed for i in figure.curves for seed in methods[i].seeds})
     yield ["method", "step", "mean", "std", "n", *(f"seed {seed}" for seed in seeds)]
     for i, curve in figure.curves.items():
-        having = [run.seed for run in methods[i].runs if run.series[figure.key][0].size]
+        having = [run.seed for run in methods[i].runs if run.values(figure.key).size]
         for g, step in enumerate(curve.grid):
             by_seed = dict(zip(having, curve.seeds[:, g], strict=True))
             values = [number(by_seed.get(seed, np.nan)) for seed in seeds]

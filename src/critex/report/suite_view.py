@@ -104,7 +104,12 @@ def clocks(grid: Grid, cells: Cells) -> list[Clock]:
 
 
 def _timed(runs: Sequence[RunData]) -> list[dict[str, float]]:
-    return [run.card for run in runs if run.card.get("seconds") and run.card.get("env_steps")]
+    """Cards with a wall clock; a reference, which has no parameters, only plays evaluations."""
+    return [
+        run.card
+        for run in runs
+        if run.card.get("seconds") and run.card.get("env_steps") and run.card.get("parameters") != 0
+    ]
 
 
 def _mean(values: Iterable[float]) -> float:

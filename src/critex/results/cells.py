@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critex.errors import UserError
-from critex.results.runs import RunData, load_run
+from critex.results.runs import RunData, load_run, series_name
 from critex.results.stats import final_evaluations, final_score
 
 Cell = tuple[str, str]
@@ -51,36 +51,36 @@ def load_cells(directory: Path, cells: Iterable[Cell], problems: list[str]) -> C
     return found
 
 
-def last_episodes(run: RunData) -> float:
-    """Mean extrinsic return of the last 100 training episodes."""
-    return final_score(run.returns)
+def last_episodes(run: RunData, measure: str = "return") -> float:
+    """Mean extrinsic return, or another measure, of the last 100 training episodes."""
+    return final_score(run.values(series_name(measure)))
 
 
-def last_evaluations(run: RunData) -> float:
+def last_evaluations(run: RunData, measure: str = "return") -> float:
     """Mean of the last tenth of the evaluations; only the last one if the run stops when it reaches its goal."""
-    values = run.series["evaluation"][1]
+    values = run.values(series_name(measure, evaluation=True))
     return final_evaluations(values if run.config.get("stop_return") is None else values[-1:])
 
 
-def parameter_count(run: RunData) -> float:
+def parameter_count(run: RunData, measure: str = "") -> float:
     """Parameters of agent and explorer."""
     counts = (run.card.get(key) for key in ("parameters", "parameters_added"))
     return sum(float(n) if isinstance(n, int | float) else math.nan for n in counts)
 
 
-SCORES: Mapping[str, Callable[[RunData], float]] = {
+SCORES: Mapping[str, Callable[[RunData, str], float]] = {
     "episodes": last_episodes,
     "evaluations": last_evaluations,
     "parameters": parameter_count,
 }
 
 
-def scores(cells: Cells, kind: str, problems: list[str]) -> dict[Cell, list[Score]]:
+def scores(cells: Cells, kind: str, problems: list[str], measure: str = "return") -> dict[Cell, list[Score]]:
     """The final score of each run, of a kind in `SCORES`; runs without a score yet are added to `problems`."""
     found: dict[Cell, list[Score]] = {}
     for cell, runs in cells.items():
         for run in runs:
-            value = SCORES[kind](run)
+            value = SCORES[kind](run, measure)
             if math.isnan(value):
                 problems.append(f"{run.path} has no {kind} yet and cannot be scored; left out of the table")
             else:

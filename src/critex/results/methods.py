@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from critex.results.formatting import ABSENT
-from critex.results.runs import RunData, load_runs
+from critex.results.runs import RunData, load_runs, measure_of, series_name
 from critex.results.stats import Summary, final_score, summarise
 
 NOT_THE_METHOD = frozenset(
@@ -40,17 +40,23 @@ class FinalScore:
     label: str
     seeds: list[int]
     training: Summary
-    """Over seeds: the mean extrinsic return of the last 100 training episodes."""
+    """Over seeds: the mean of the last 100 training episodes."""
     evaluation: Summary
-    """Over seeds: the last evaluation, greedy and without bonus; n = 0 if there was none."""
+    """Over seeds: the last evaluation, without bonus; n = 0 if there was none."""
+    measure: str = "return"
+    """What is averaged: the extrinsic return, or the measure of an environment without reward."""
 
 
-def final_score_of(method: MethodRuns) -> FinalScore:
-    """The scores of a method, summarised over its seeds."""
-    training = [final_score(run.returns) for run in method.runs if run.returns.size]
-    evaluations = [run.series["evaluation"][1] for run in method.runs]
-    last = [float(values[-1]) for values in evaluations if values.size]
-    return FinalScore(method.env, method.label, method.seeds, summarise(training), summarise(last))
+def final_score_of(method: MethodRuns, measure: str | None = None) -> FinalScore:
+    """The scores of a method, summarised over its seeds; by default of what `measure_of` chooses for its runs."""
+    measure = measure or measure_of(method.runs)
+    episodes, evaluations = (
+        [values for run in method.runs if (values := run.values(series_name(measure, evaluation))).size]
+        for evaluation in (False, True)
+    )
+    training = summarise([final_score(values) for values in episodes])
+    last = summarise([float(values[-1]) for values in evaluations])
+    return FinalScore(method.env, method.label, method.seeds, training, last, measure)
 
 
 def final_scores(runs: Iterable[Path], problems: list[str] | None = None) -> list[FinalScore]:

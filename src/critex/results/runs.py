@@ -32,7 +32,15 @@ SERIES = {
     "bonus_early": ("train", "bonus_early"),
     "bonus_action": ("train", "bonus_action"),
 }
-"""The curves of a run: name → (kind of line, field) in metrics.jsonl."""
+"""The curves of every run: name → (kind of line, field) in metrics.jsonl. Measures of an environment add theirs."""
+
+NOT_MEASURES = frozenset(("step", "time", "return", "length", "env", "unfinished"))
+"""Numbers in lines of episodes and evaluations that the environment did not measure."""
+
+
+def series_name(measure: str, evaluation: bool = False) -> str:
+    """The curve of `return`, or of another measure such as `coverage`, in training or in evaluations."""
+    return measure if not evaluation else "evaluation" if measure == "return" else f"evaluation_{measure}"
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class RunData:
     env: str
     seed: int
     series: dict[str, Series]
-    """One entry for each name in `SERIES`, possibly empty."""
+    """One entry for each name in `SERIES`, possibly empty, and two for each measure of the environment."""
     card: dict[str, float]
     """The numbers of card.json; empty for a run that is not finished."""
     visits: VisitHistory | None
@@ -55,6 +63,19 @@ class RunData:
     def returns(self) -> Floats:
         """Extrinsic returns of the training episodes in order, [E]."""
         return self.series["return"][1]
+
+    def values(self, name: str) -> Floats:
+        """The values of a curve, [E]; empty if the run has no such curve."""
+        return self.series[name][1] if name in self.series else np.empty(0)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What the environment measures besides the return, such as `coverage`."""
+        return tuple(
+            name
+            for name in self.series
+            if name != "return" and series_name(name, evaluation=True) in self.series
+        )
 
     @property
     def finished(self) -> bool:
@@ -113,7 +134,10 @@ def _load_run(path: Path, problems: list[str]) -> RunData:
         raise UserError(f"{path / CONFIG} names no algorithm, env and seed: it is not a run of critex")
     broken: list[str] = []
     lines = read_metrics(path, broken)
-    series = {name: column(lines, kind, field, broken) for name, (kind, field) in SERIES.items()}
+    series = {
+        name: column(lines, kind, field, broken)
+        for name, (kind, field) in (SERIES | measured_series(lines)).items()
+    }
     if broken:
         more = f" (and {len(broken) - 1} more such lines)" if len(broken) > 1 else ""
         text = broken[0] if broken[0].startswith(str(path)) else f"{path / METRICS} {broken[0]}"
@@ -125,6 +149,22 @@ def _load_run(path: Path, problems: list[str]) -> RunData:
     if not (path / CARD).exists():
         problems.append(f"{path} is not finished: its numbers are those up to step {run.steps:,}")
     return RunData(**{**vars(run), "visits": read_visits(path, problems)})
+
+
+def measured_series(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """The curves of the environment's own measures, in the form of `SERIES`."""
+    kinds = ("episode", "eval")
+    entries = [entry for line in lines if line["kind"] in kinds for entry in line.items()]
+    names = sorted({name for name, value in entries if type(value) in (int, float)} - NOT_MEASURES)
+    return {series_name(name, kind == "eval"): (kind, name) for name in names for kind in kinds}
+
+
+def measure_of(runs: Iterable[RunData]) -> str:
+    """What runs of one environment are scored by: `return`, or its own measure if it never gives a reward."""
+    runs = list(runs)
+    rewarded = any(run.series[name][1].any() for run in runs for name in ("return", "evaluation"))
+    measures = dict.fromkeys(name for run in runs for name in run.measures)
+    return "return" if rewarded or not measures else next(iter(measures))
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -71,6 +71,10 @@ class Suite:
     """The table of the paper to compare with (see `critex.tables.paper`)."""
     score: Literal["episodes", "evaluations"] = "episodes"
     """What the final score averages: the last training episodes, or the last evaluations."""
+    measure: str = "return"
+    """What is averaged: the extrinsic return, or a measure of the environment such as `coverage`."""
+    beside: str | None = None
+    """A table of the paper for the same question in another setting, quoted below ours."""
     version: int = 1
     """Increased when a change of the constants makes earlier runs incomparable."""
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from critex.errors import UserError, unknown
 from critex.results.cells import Cell, Cells, load_cells, scores
+from critex.results.formatting import as_printed
+from critex.results.runs import series_name
 from critex.suite.manifest import read_manifest
 from critex.suite.suite import Suite
 from critex.suite.suites import SUITES
@@ -16,11 +18,10 @@ from critex.tables.grid import Grid
 from critex.tables.paper import PaperTable, paper_parameters, paper_table
 
 SCORE_NOTES = {
-    "episodes": "the mean return of the last 100 training episodes",
-    "evaluations": "the mean return of the last tenth of the evaluations, or of the last one if runs stop at their goal",
+    "episodes": "the mean {measure} of the last 100 training episodes",
+    "evaluations": "the mean {measure} of the last tenth of the evaluations, or of the last one if runs stop at their goal",
     "parameters": "the parameters of agent and explorer",
 }
-PAPER_ONLY = ("minihack", "habitat")
 PARAMETERS = "parameters"
 ELEVEN_ACTIONS = "MiniHack-Freeze-Horn-Restricted-v0"  # Table 2 counts the networks for 11 actions
 
@@ -35,27 +36,26 @@ class NamedTable:
     """The kind of final score, one of `results.cells.SCORES`."""
     suite: str
     """The suite whose runs fill it."""
+    measure: str = "return"
 
     @property
     def curve(self) -> str | None:
         """The metric whose learning curves belong to the table; None for a table of parameters."""
-        return {"episodes": "return", "evaluations": "evaluation"}.get(self.score)
+        return None if self.score == PARAMETERS else series_name(self.measure, self.score == "evaluations")
 
 
 def table_names() -> list[str]:
     """Every name that `table_named` knows."""
-    return list(dict.fromkeys((*SUITES, *PAPER_ONLY, PARAMETERS)))
+    return list(dict.fromkeys((*SUITES, PARAMETERS)))
 
 
 def table_named(name: str) -> NamedTable:
-    """The table of a suite, or a table of the paper that no suite fills yet."""
+    """The table of a suite, or `parameters`, Table 2 of the paper."""
     if name in SUITES:
         suite = SUITES[name]
-        return NamedTable(name, _suite_grid(suite), suite.score, name)
+        return NamedTable(name, _suite_grid(suite), suite.score, name, suite.measure)
     if name == PARAMETERS:
         return NamedTable(name, _parameter_grid(), "parameters", "minihack")
-    if name in PAPER_ONLY:
-        return NamedTable(name, _paper_grid(name), "episodes", name)
     raise unknown("table", name, table_names())
 
 
@@ -75,7 +75,9 @@ def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Gri
             f"{runs} holds runs of the suite {manifest.suite}; the table {table.name} needs runs of {table.suite}"
         )
     cells = load_cells(runs, table.grid.cells, problems)
-    return replace(table.grid, ours=scores(cells, table.score, problems), budget=manifest.budget), cells
+    return replace(
+        table.grid, ours=scores(cells, table.score, problems, table.measure), budget=manifest.budget
+    ), cells
 
 
 def _run_command(table: NamedTable) -> list[str]:
@@ -85,12 +87,17 @@ def _run_command(table: NamedTable) -> list[str]:
 def _suite_grid(suite: Suite) -> Grid:
     cells = tuple((task.name, method.name) for task, method in suite.cells())
     paper = paper_table(suite.paper) if suite.paper else None
-    return _grid(f"{suite.name}: {suite.title}", cells, suite.score, paper)
+    grid = _grid(f"{suite.name}: {suite.title}", cells, suite.score, paper, suite.measure)
+    return replace(grid, notes=(*grid.notes, _quotation(suite.beside))) if suite.beside else grid
 
 
-def _paper_grid(name: str) -> Grid:
+def _quotation(name: str) -> str:
+    """A table of the paper as one line."""
     paper = paper_table(name)
-    return _grid(f"{name}: Table {paper.table}", tuple(paper.scores), "episodes", paper)
+    scores = ", ".join(
+        f"{method} {as_printed(score, len(paper.seeds))}" for (_, method), score in paper.scores.items()
+    )
+    return f"For comparison, Table {paper.table} of the paper ({paper.title}): {scores}."
 
 
 def _parameter_grid() -> Grid:
@@ -103,9 +110,13 @@ def _parameter_grid() -> Grid:
     return replace(grid, paper=printed, gain="added %", chance=False)
 
 
-def _grid(title: str, cells: tuple[Cell, ...], score: str, paper: PaperTable | None) -> Grid:
+def _grid(
+    title: str, cells: tuple[Cell, ...], score: str, paper: PaperTable | None, measure: str = "return"
+) -> Grid:
     methods = dict.fromkeys(method for _, method in cells)
-    notes = [f"Ours: mean ± sample standard deviation over n seeds of {SCORE_NOTES[score]}."]
+    notes = [
+        f"Ours: mean ± sample standard deviation over n seeds of {SCORE_NOTES[score].format(measure=measure)}."
+    ]
     if paper:
         notes.append(f"Paper: Table {paper.table}, {paper.title}.")
     return Grid(
@@ -119,7 +130,12 @@ def _grid(title: str, cells: tuple[Cell, ...], score: str, paper: PaperTable | N
 
 
 def _baseline(method: str, methods: Collection[str]) -> str | None:
-    """The algorithm alone, or with E3B if that is the table's only baseline, as in Tables 5 and 6."""
+    """The algorithm alone, or with E3B if that is the table's only baseline, as in Tables 5 and 6.
+
+    A reference, which does not learn, is compared with the first algorithm.
+    """
     algorithm = method.partition("+")[0]
+    if algorithm.startswith("reference-"):
+        algorithm = next((m for m in methods if not m.startswith("reference-")), algorithm)
     base = algorithm if algorithm in methods else f"{algorithm}+e3b"
     return base if base in methods and base != method else None

@@ -19,9 +19,10 @@ def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table
     from rich.text import Text
 
     evaluated = any(score.evaluation.n for score in scores)
+    measures = " or ".join(dict.fromkeys(score.measure for score in scores)) or "return"
     table = Table(title=title, box=SIMPLE_HEAD)
     table.add_column("method")
-    for name in ["return, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
+    for name in [f"{measures}, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
         table.add_column(name, justify="right")
     for env in dict.fromkeys(score.env for score in scores):
         table.add_section()
