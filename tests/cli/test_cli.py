@@ -79,6 +79,10 @@ def test_precedence_of_preset_and_flag() -> None:
         (["trian"], "did you mean train"),
         (["train", "sac", "--alfa", "1"], "unknown option --alfa; did you mean --alpha?"),
         (["train", "dqn", "--explorer", "cae", "--ridge", "1"], "did you mean --bonus.ridge?"),
+        (["train", "dqn", "--explorer", "cae", "--rige", "1"], "did you mean --bonus.ridge?"),
+        (["train", "dqn", "--rige", "1"], "did you mean --bonus.ridge with --explorer cae?"),
+        (["train", "dqn", "--bonus.u_dim", "9"], "did you mean --bonus.u-dim with --explorer cae_plus?"),
+        (["train", "dqn", "--xyzzy"], "unknown option --xyzzy (see"),
         (
             ["train", "dqn", "--env", "no_such_module:X-v0", "--out", "{tmp}/x"],
             "the module 'no_such_module' cannot be imported",
