@@ -250,8 +250,8 @@ class TestEpisodes:
             options = {}
         else:
             pytest.skip(f"gymnasium {gym.__version__} has no other autoreset mode")
-        envs = gym.make_vec(
-            "CartPole-v1", num_envs=2, vectorization_mode="sync", max_episode_steps=10, vector_kwargs=options
+        envs = gym.vector.SyncVectorEnv(
+            [lambda: gym.make("CartPole-v1", max_episode_steps=10)] * 2, **options
         )
         explorer = critex.CAE(state, envs=envs, scope=scope, scaling="none", zero_first=True, ridge=1.0)
         obs, _ = envs.reset(seed=0)

@@ -273,7 +273,7 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"
 
 
-@pytest.mark.parametrize(("args", "message"), [(["demo"], "goes on from here"), (["doctor"], "stopped")])
+@pytest.mark.parametrize(("args", "message"), [(["demo"], "continues from here"), (["doctor"], "stopped")])
 def test_ctrl_c_anywhere_is_one_line(
     args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
