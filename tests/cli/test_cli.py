@@ -19,8 +19,11 @@ import pytest
 from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module, load_config
 from critex.cli import COMMANDS, main
+from critex.cli.options import field_help
 from critex.cli.train import train_config
 from critex.errors import UserError
+from critex.explorers import EXPLORERS, ExplorationConfig
+from critex.presets import families, presets
 from critex.run import read_config
 
 QUICK = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50 --no-progress --no-tensorboard".split()
@@ -168,6 +171,20 @@ def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) ->
 
 def test_train_needs_nothing_after_the_algorithm() -> None:
     assert train_config("sac", []) == algorithm_module("sac").Config(bonus=train_config("sac", []).bonus)
+
+
+def test_help_names_every_explorer_preset_and_switch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = field_help(ExplorationConfig)
+    assert all(re.search(rf"\b{name}\b", said["explorer"]) for name in EXPLORERS)
+    assert all(re.search(rf"\b{name}\b", said["preset"]) for name in (*presets(), *families()))
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", "train", "dqn"])
+    page = capsys.readouterr().out
+    assert "--[no-]progress " in page and "--layer-norm " in page
+    assert max(map(len, page.splitlines())) <= 80
 
 
 def test_help_of_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
