@@ -27,6 +27,7 @@ import tyro
 
 from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.cli.options import field_help
 from critex.errors import UserError
 from critex.explorers import EXPLORERS, CombinationConfig, ExplorationConfig, explorer_class
 from critex.run import RunConfig
@@ -136,6 +137,13 @@ def test_the_reader_of_blocks(tmp_path: Path) -> None:
         blocks(page, "python")
 
 
+def test_the_marked_lines_fit_a_narrow_window() -> None:
+    for page in ("README.md", "docs/own-code.md", "docs/quickstart.md"):
+        lines = [line for block in blocks(ROOT / page, "python") for line in block.code.splitlines()]
+        marked = [line for line in lines if line.endswith("# CAE")]
+        assert marked and max(map(len, marked)) <= 72
+
+
 def rows(page: str) -> set[tuple[str, str]]:
     """The rows of a page's tables that begin with a name: it, and what stands beside it."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
@@ -168,6 +176,21 @@ def test_every_option_is_on_its_page_with_its_default(page: str) -> None:
     config = OPTIONS[page]
     own = config.__annotations__ if page.startswith("algorithms") else {f.name for f in fields(config)}
     assert not {(f.name, shown(f.default)) for f in fields(config) if f.name in own} - rows(page)
+
+
+@pytest.mark.parametrize("page", OPTIONS)
+def test_option_tables_say_what_the_help_says(page: str) -> None:
+    help_ = field_help(OPTIONS[page])
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| option \| default \| \|\n((?:\|.*\n)+)", text, re.M)
+    said = dict(re.findall(r"^\| `(\w+)` \|.*?\| (.*) \|$", table, re.M))
+    wanted = {name: help_[name] for name in said if name in help_}
+    assert wanted
+    assert not {
+        name: words
+        for name, words in wanted.items()
+        if not said[name].replace("`", "").startswith(words.replace("`", ""))
+    }
 
 
 SHORT = {  # the smallest runs that log everything

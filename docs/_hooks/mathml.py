@@ -16,6 +16,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
     def mathml(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
-        return convert(html.unescape(match[3]).strip(), display=display)
+        formula = convert(html.unescape(match[3]).strip(), display=display)
+        return f'<div class="formula">{formula}</div>' if display == "block" else formula
 
     return FORMULA.sub(mathml, content)

@@ -19,8 +19,11 @@ import pytest
 from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module, load_config
 from critex.cli import COMMANDS, main
+from critex.cli.options import field_help
 from critex.cli.train import train_config
 from critex.errors import UserError
+from critex.explorers import EXPLORERS, ExplorationConfig
+from critex.presets import families, presets
 from critex.run import read_config
 
 QUICK = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50 --no-progress --no-tensorboard".split()
@@ -79,6 +82,10 @@ def test_precedence_of_preset_and_flag() -> None:
         (["trian"], "did you mean train"),
         (["train", "sac", "--alfa", "1"], "unknown option --alfa; did you mean --alpha?"),
         (["train", "dqn", "--explorer", "cae", "--ridge", "1"], "did you mean --bonus.ridge?"),
+        (["train", "dqn", "--explorer", "cae", "--rige", "1"], "did you mean --bonus.ridge?"),
+        (["train", "dqn", "--rige", "1"], "did you mean --bonus.ridge with --explorer cae?"),
+        (["train", "dqn", "--bonus.u_dim", "9"], "did you mean --bonus.u-dim with --explorer cae_plus?"),
+        (["train", "dqn", "--xyzzy"], "unknown option --xyzzy (see"),
         (
             ["train", "dqn", "--env", "no_such_module:X-v0", "--out", "{tmp}/x"],
             "the module 'no_such_module' cannot be imported",
@@ -164,6 +171,20 @@ def test_help_lists_the_explorers_options(capsys: pytest.CaptureFixture[str]) ->
 
 def test_train_needs_nothing_after_the_algorithm() -> None:
     assert train_config("sac", []) == algorithm_module("sac").Config(bonus=train_config("sac", []).bonus)
+
+
+def test_help_names_every_explorer_preset_and_switch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = field_help(ExplorationConfig)
+    assert all(re.search(rf"\b{name}\b", said["explorer"]) for name in EXPLORERS)
+    assert all(re.search(rf"\b{name}\b", said["preset"]) for name in (*presets(), *families()))
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", "train", "dqn"])
+    page = capsys.readouterr().out
+    assert "--[no-]progress " in page and "--layer-norm " in page
+    assert max(map(len, page.splitlines())) <= 80
 
 
 def test_help_of_a_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +290,7 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert max(path.name for path in (out / "checkpoints").iterdir()) > "step-000000000000.ckpt"
 
 
-@pytest.mark.parametrize(("args", "message"), [(["demo"], "goes on from here"), (["doctor"], "stopped")])
+@pytest.mark.parametrize(("args", "message"), [(["demo"], "continues from here"), (["doctor"], "stopped")])
 def test_ctrl_c_anywhere_is_one_line(
     args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,3 +118,20 @@ def test_no_column_is_lost_on_a_narrow_terminal(
     assert "…" not in text
     for word in ("steps/s", "return", "state", "4:10:00", "runs", "50"):
         assert word in text
+
+
+def test_the_cursor_rests_on_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the terminal's echo of Ctrl-C wraps after a full row, and tears the table."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    wide = job("t/m/" + "x" * 80)
+    with display("mine", [wide], 1) as show:
+        show({wide: "waits"})
+        drawn = terminal.getvalue()
+    assert "┘" in drawn and drawn.rpartition("┘")[2].strip(" ") == "\n"

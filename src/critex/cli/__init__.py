@@ -29,11 +29,11 @@ COMMANDS = {
     "report": "compare runs on one page",
     "explain": "watch a trained agent and how new each of its steps is",
     "suite": "run all the runs behind a table",
-    "table": "our scores beside the paper's",
-    "params": "the paper's parameter table, counted in our own modules",
-    "regret": "the methods of Table 1 where regret is known exactly",
+    "table": "print our scores beside the paper's",
+    "params": "count the parameters of the paper's networks (its Table 2)",
+    "regret": "exact regret of the methods in the paper's Table 1",
     "demo": "see exploration happen: DQN with and without CAE on DeepSea",
-    "doctor": "what works here, and what to install for the rest",
+    "doctor": "check what works here, and what to install for the rest",
     "completion": "set up tab completion for bash and zsh",
 }
 """Command → its line in `critex --help`, in the order of a first session."""
@@ -41,7 +41,7 @@ COMMANDS = {
 OUT_OF_MEMORY = re.compile(
     "can't allocate memory|not enough memory|out of memory|Storage size calculation overflowed"
 )
-"""How torch says it."""
+"""What torch's errors say when memory runs out."""
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -51,7 +51,7 @@ def main(args: list[str]) -> None:
         if line not in known.splitlines():
             with rc.open("a", encoding="utf-8") as file:
                 file.write(f"{'' if known.endswith(chr(10)) or not known else chr(10)}{line}\n")
-    print(f"installed: {target}, loaded by {rc}; it works in every new {shell}")
+    print(f"installed: {target}, loaded by {rc}. Open a new {shell} to use it")
 
 
 def script(shell: str) -> str:

@@ -19,7 +19,7 @@ class Options(ranges.Options):
     seeds: ranges.Count = 3
     """Runs of each method."""
     jobs: ranges.Count = 2
-    """Runs side by side, one thread each."""
+    """Runs at the same time, one thread each."""
 
 
 def main(args: list[str]) -> None:

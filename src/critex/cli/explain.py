@@ -21,7 +21,7 @@ class Options(ranges.Options):
     seed: ranges.Natural = 0
     """Seed of the environment."""
     max_steps: ranges.Count = 300
-    """Longest part of an episode to show, in steps."""
+    """Show at most this many steps of an episode."""
     out: Path = Path("explain")
     """Directory to write to; its index.html is the page."""
     allow_import: bool = False

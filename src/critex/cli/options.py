@@ -13,7 +13,7 @@ import re
 import shutil
 import textwrap
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -57,8 +57,9 @@ class Option:
     @property
     def usage(self) -> str:
         """The left column of the help page."""
-        name = self.flags[self.default == "on"] if self.flags and not self.metavar else "".join(self.flags)
-        return f"{name} {self.metavar}".strip()
+        if self.default == "on":
+            return self.flags[1].replace("no-", "[no-]", 1)
+        return f"{''.join(self.flags[:1])} {self.metavar}".strip()
 
 
 def options_of(cls: type, default: Any = None, prefix: str = "") -> list[Option]:
@@ -166,9 +167,17 @@ def _entry(option: Option, width: int) -> str:
 
 
 def parse(
-    cls: type[T], prog: str, args: list[str], default: Any = None, sections: Sections | None = None
+    cls: type[T],
+    prog: str,
+    args: list[str],
+    default: Any = None,
+    sections: Sections | None = None,
+    elsewhere: Callable[[], Mapping[str, str]] = dict,
 ) -> T:
-    """Parse the arguments into the dataclass `cls`; a mistake is a `UserError` of one line."""
+    """Parse the arguments into the dataclass `cls`; a mistake is a `UserError` of one line.
+
+    `elsewhere` returns flags that are valid with other arguments, and how to suggest them to somebody who gives one.
+    """
     known = options_of(cls, default)
     if "-h" in args or "--help" in args:
         split = {
@@ -177,7 +186,7 @@ def parse(
         }
         print(help_page(prog, cls.__doc__ or "", sections or split))
         raise SystemExit(0)
-    _refuse_unknown(args, known, prog)
+    _refuse_unknown(args, known, prog, elsewhere)
     import tyro
 
     box = io.StringIO()
@@ -195,14 +204,24 @@ def parse(
         raise UserError(f"{message} (see {prog} --help)") from None
 
 
-def _refuse_unknown(args: Iterable[str], known: Sequence[Option], prog: str) -> None:
-    flags = [flag for option in known for flag in option.flags]
+def _refuse_unknown(
+    args: Iterable[str], known: Sequence[Option], prog: str, elsewhere: Callable[[], Mapping[str, str]]
+) -> None:
+    flags = {flag: flag for option in known for flag in option.flags}
     for arg in args:
-        flag = arg.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in flags:
-            near = get_close_matches(flag, flags, n=1) or [f for f in flags if f.endswith(f".{flag[2:]}")][:1]
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"unknown option {arg.partition('=')[0]}{hint} (see {prog} --help)")
+        flag = arg.partition("=")[0]
+        if flag.startswith("--") and flag.replace("_", "-") not in flags:
+            near = _closest(flag.replace("_", "-"), {**elsewhere(), **flags})
+            hint = f"; did you mean {near}?" if near else ""
+            raise UserError(f"unknown option {flag}{hint} (see {prog} --help)")
+
+
+def _closest(flag: str, suggestions: Mapping[str, str]) -> str | None:
+    """The suggestion for the flag nearest to this one; `--ridge` is near to `--bonus.ridge` too."""
+    names = {name.removeprefix("--"): text for name, text in suggestions.items()}
+    leaves = {name.rpartition(".")[2]: text for name, text in names.items()}
+    near = get_close_matches(flag.removeprefix("--"), candidates := leaves | names, n=1)
+    return candidates[near[0]] if near else None
 
 
 def _message(box: str) -> str:

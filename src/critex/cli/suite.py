@@ -30,14 +30,15 @@ class ShowOptions:
 
 @dataclass
 class RunOptions(ranges.Options):
-    """Run what is missing of a suite. Called again it continues: finished runs are kept, interrupted ones resumed."""
+    """Run what is missing of a suite. The same command again continues: finished runs are kept, interrupted ones
+    resumed."""
 
     name: str
     """A name from `critex suite list`."""
     out: Path | None = None
     """Directory of the runs, by default runs/NAME. It belongs to one suite with one budget."""
     jobs: ranges.Count | None = None
-    """Runs side by side, one thread each; by default 2 here, and one per CPU on a cluster."""
+    """Runs at the same time, one thread each; by default 2 on this machine, and one per CPU on a cluster."""
     only: str = ""
     """Methods to run, separated by commas: sac for all of SAC, sac+cae for that one, sac+none for SAC alone."""
     task: str = ""

@@ -21,11 +21,11 @@ class Options:
     runs: Path | None = None
     """Directory of the suite's runs; without it, the paper's numbers alone."""
     format: Literal["terminal", "markdown", "latex", "csv"] | None = None
-    """How to write it; by default as the ending of --out says (.md, .tex, .csv), otherwise for a terminal."""
+    """Format of the table; by default the one that the ending of --out names (.md, .tex, .csv), else for a terminal."""
     out: Path | None = None
     """File to write instead of printing."""
     curves: Path | None = None
-    """Also draw the learning curves of all tasks into this .png or .svg, with their numbers as .csv beside it."""
+    """Also write the learning curves of all tasks to this .png or .svg file, and their numbers to a .csv beside it."""
 
 
 def main(args: list[str]) -> None:

@@ -50,10 +50,22 @@ def train_config(name: str, args: list[str]) -> Any:
         namespace={"__doc__": config.__doc__},
     )
     values = typed(**{f.name: getattr(default, f.name) for f in fields(default)})
-    parsed: Any = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default))
+    parsed: Any = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default), bonus_flags)
     if default.env.startswith(f"{parsed.env}?"):  # the preset adds the options of its task to the id
         parsed.env = default.env
     return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
+
+
+def bonus_flags() -> dict[str, str]:
+    """Every explorer's flags, with the explorer: `--bonus.ridge` → "--bonus.ridge with --explorer cae"."""
+    from critex.explorers import EXPLORERS, explorer_class
+
+    return {
+        flag: f"{flag} with --explorer {name}"
+        for name in reversed([*EXPLORERS])  # an option that several have is suggested with the first of them
+        for option in options_of(explorer_class(name).Config, prefix="bonus.")
+        for flag in option.flags
+    }
 
 
 def peek(args: list[str], flag: str) -> str | None:

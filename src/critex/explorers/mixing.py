@@ -19,11 +19,12 @@ class ExplorationConfig(Options):
     """The exploration part of every algorithm's options."""
 
     explorer: str = "none"
-    """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld or counts, or two
-    of them, as in e3b*noveld or rnd+counts. Its own options are --bonus.*"""
+    """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld, counts, acb or bdqn, or two of them, as in
+    e3b*noveld or rnd+counts. Its own options are --bonus.*"""
     preset: str | None = None
-    """Settings to start from: paper or official (the two readings of the method: the paper, its released code), or
-    those of a family of environments: minigrid. Flags override it."""
+    """Settings to start from: paper (the method as printed), official (as in the released code) or official_root (that
+    code's option with the square root). Settings of a family (deepsea, minigrid, minihack) apply to its ids without
+    being asked for. Flags override both."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
     alpha: NonNegative = 0.1

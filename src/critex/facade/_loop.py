@@ -51,7 +51,7 @@ def form_of(embed: Callable[..., Any]) -> Form:
 
 def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
     """(number of environments, autoreset mode, number of discrete actions, length of continuous ones)."""
-    vector = isinstance(envs, gym.vector.VectorEnv)
+    vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
     space = envs.single_action_space if vector else envs.action_space
     match space:
         case gym.spaces.Discrete():

@@ -26,7 +26,7 @@ Show = Callable[[Mapping[Job, str]], None]
 @contextmanager
 def display(title: str, jobs: Sequence[Job], parallel: int) -> Iterator[Show]:
     """The display that suits stdout."""
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
 
     board, console = Board(title, jobs, parallel), Console()
@@ -34,7 +34,9 @@ def display(title: str, jobs: Sequence[Job], parallel: int) -> Iterator[Show]:
         yield LogLines(board)
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield lambda states: live.update(board.table(states, console.width), refresh=True)
+        # The cursor rests on an empty last line. After a row as wide as the terminal, the ^C that the terminal echoes would
+        # wrap to the next line, and the next refresh would leave the old title standing.
+        yield lambda states: live.update(Group(board.table(states, console.width), ""), refresh=True)
 
 
 class Board:

@@ -49,7 +49,7 @@ def launch(
     finally:
         signals.release()
     if signals.caught:
-        raise Interrupted("stopped; the same command goes on from here", signals.caught)
+        raise Interrupted("stopped; the same command continues from here", signals.caught)
     return launcher.failures
 
 
