@@ -1,0 +1,405 @@
+"""docs/benchmark.md and its picture: every explorer on every task that `results/` holds, scores beside costs.
+
+    python benchmarks/ranking.py            # writes docs/benchmark.md and docs/assets/benchmark.svg
+    python benchmarks/ranking.py --check    # writes nothing; exit code 1 if the page is out of date
+
+Nothing here names a result: a table added to `results/` appears on the page. Costs come from benchmarks/results/explorers.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from critex.results.stats import (
+    Estimate,
+    Floats,
+    PairedScores,
+    improvement_probability,
+    iqm,
+    stratified,
+    summarise,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, COSTS = ROOT / "results", ROOT / "benchmarks" / "results" / "explorers.json"
+PAGE, FIGURE = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "assets" / "benchmark.svg"
+DEEPEST = "DeepSea-N, deepest N solved"
+NAMES = {
+    **{"none": "no bonus", "cae": "CAE", "cae_plus": "CAE+", "e3b": "E3B", "rnd": "RND", "icm": "ICM"},
+    **{"ride": "RIDE", "noveld": "NovelD", "acb": "ACB", "bdqn": "BDQN"},
+}
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a score belongs to: scores of two explorers are compared within one task only."""
+
+    suite: str
+    """The folder below results/."""
+    learner: str
+    env: str
+
+    def __str__(self) -> str:
+        return f"{self.env}, {self.learner}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The final score of one run."""
+
+    task: Task
+    explorer: str
+    """`cae`, or `cae (root)` for a variant."""
+    seed: int
+    value: float
+    setting: str
+    """What was set for this run: its α."""
+
+
+Scores = dict[Task, dict[str, dict[int, float]]]
+"""Scores by task, explorer and seed."""
+
+
+# Reading results/ -----------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
+    """The runs.csv of a suite. One in a subfolder holds a variant if the suite's own table has the same runs."""
+    folder, *inner = path.relative_to(RESULTS).parts[:-1]
+    own = RESULTS / folder / path.name
+    same = {(row["task"], row["method"]) for row in read(own)} if inner and own.exists() else set()
+    for row in rows:
+        if row.get("finished", "True") != "True":
+            continue
+        learner, _, rest = row["method"].partition("+")
+        learner, _, plain = learner.partition("-")
+        explorer, _, variant = rest.partition("-") if rest else ("none", "", plain)
+        variants = [variant] if variant else []
+        variants += inner if (row["task"], row["method"]) in same else []
+        label = f"{explorer} ({', '.join(variants)})" if variants else explorer
+        task = Task(folder, learner, row["task"])
+        yield Score(task, label, int(row["seed"]), float(row["final_score"]), f"α = {row['alpha']}")
+
+
+def deepsea_ladder(path: Path, rows: list[Row]) -> Iterator[Score]:
+    """The ladder of DeepSea: the score of a seed is the largest N that it solved."""
+    task = Task(path.relative_to(RESULTS).parts[0], "dqn", DEEPEST)
+    deepest: dict[tuple[str, int, str], int] = {}
+    for row in rows:
+        if row["part"] == "climb":
+            found = re.search(r"--alpha (\S+)", row["flags"])
+            key = (deepsea_explorer(row), int(row["seed"]), f"α = {found[1]}" if found else "ε")
+            deepest[key] = max(deepest.get(key, 0), int(row["size"]) if row["solved"] else 0)
+    for (explorer, seed, setting), size in deepest.items():
+        yield Score(task, explorer, seed, size, setting)
+
+
+def deepsea_explorer(row: Row) -> str:
+    """The explorer that the flags of a row name."""
+    explorer = re.search(r"--explorer (\S+)", row["flags"])
+    strategy = re.search(r"--bonus.strategy (\S+)", row["flags"])
+    name = explorer[1] if explorer else "none"
+    return f"{name} ({strategy[1]})" if strategy else name
+
+
+def trainers(path: Path, rows: list[Row]) -> Iterator[Score]:
+    """Explorers inside of other libraries' DQN, and of our loop that serves as their reference."""
+    for row in rows:
+        task = Task(path.relative_to(RESULTS).parts[0], f"dqn of {row['trainer']}", row["task"])
+        yield Score(task, row["explorer"], int(row["seed"]), float(row["mean_return"]), f"α = {row['alpha']}")
+
+
+READERS: dict[frozenset[str], Callable[[Path, list[Row]], Iterator[Score]]] = {
+    frozenset(("task", "method", "seed", "final_score")): suite_runs,
+    frozenset(("part", "method", "size", "seed", "solved")): deepsea_ladder,
+    frozenset(("task", "trainer", "explorer", "seed", "mean_return")): trainers,
+}
+"""The reader of a table by the columns that it must have."""
+
+
+def load() -> tuple[list[Score], list[str]]:
+    """All scores in results/, and the tables that hold none."""
+    scores: list[Score] = []
+    others: list[str] = []
+    for path in sorted(RESULTS.rglob("*.csv")):
+        rows = read(path)
+        reader = next((r for columns, r in READERS.items() if rows and columns <= rows[0].keys()), None)
+        if reader:
+            scores += reader(path, rows)
+        elif path.name not in ("curves.csv", "tuning.csv"):
+            others.append(str(path.relative_to(RESULTS)))
+    return scores, others
+
+
+# Comparing ------------------------------------------------------------------------------------------------
+
+
+def normalised(scores: Iterable[Score]) -> Scores:
+    """Scores as shares of the best explorer's mean on the task: (x − low)/(high − low), low = min(0, lowest mean)."""
+    found: Scores = {}
+    for score in scores:
+        found.setdefault(score.task, {}).setdefault(score.explorer, {})[score.seed] = score.value
+    for explorers in found.values():
+        means = [summarise(list(seeds.values())).mean for seeds in explorers.values()]
+        low = min(0.0, *means)
+        scale = (max(means) - low) or 1.0
+        for seeds in explorers.values():
+            seeds.update({seed: (value - low) / scale for seed, value in seeds.items()})
+    return found
+
+
+def pairs(scores: Scores, explorer: str, base: str = "none") -> list[PairedScores]:
+    """(baseline, explorer) of every task that both were run on, [S] each: the seeds that they share."""
+    found = []
+    for explorers in scores.values():
+        if explorer in explorers and base in explorers:
+            seeds = sorted(explorers[explorer].keys() & explorers[base].keys())
+            if seeds:
+                found.append(tuple(np.array([explorers[e][s] for s in seeds]) for e in (base, explorer)))
+    return found  # type: ignore[return-value]
+
+
+def iqm_of(column: int) -> Callable[[Sequence[PairedScores]], Floats]:
+    """The interquartile mean over the seeds of all tasks, of the baseline (0) or of the explorer (1)."""
+    return lambda tasks: iqm(np.concatenate([pair[column] for pair in tasks], axis=-1))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line of the ranking."""
+
+    explorer: str
+    tasks: int
+    runs: int
+    score: Estimate
+    base: Estimate
+    """The algorithm alone, on the same tasks and seeds."""
+    better: Estimate
+    """The probability that a run with the explorer beats one without."""
+
+
+def ranking(scores: Scores) -> list[Place]:
+    """Explorers by their interquartile mean, those on more tasks first; `none` is what they are compared with."""
+    places = []
+    for explorer in dict.fromkeys(e for explorers in scores.values() for e in explorers):
+        tasks = pairs(scores, explorer)
+        if tasks and explorer != "none":
+            runs = sum(len(x) for _, x in tasks)
+            statistics = (iqm_of(1), iqm_of(0), improvement_probability)
+            places.append(Place(explorer, len(tasks), runs, *(stratified(s, tasks) for s in statistics)))
+    return sorted(places, key=lambda p: (-p.tasks, -p.score.value, p.explorer))
+
+
+# Writing --------------------------------------------------------------------------------------------------
+
+
+def name(explorer: str) -> str:
+    """`cae (root)` → CAE (root)."""
+    base, _, variant = explorer.partition(" ")
+    return f"{NAMES.get(base, base)} {variant}".rstrip()
+
+
+def shown(estimate: Estimate) -> str:
+    """0.75 [0.70, 0.80]; without an interval if there is none."""
+    interval = "" if math.isnan(estimate.low) else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.value:.2f}{interval}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def costs() -> dict[str, dict[str, Any]]:
+    """Parameters added and time against no explorer, by explorer."""
+    found: dict[str, dict[str, Any]] = json.loads(COSTS.read_text(encoding="utf-8"))["shares"]
+    return found
+
+
+def cost(explorer: str) -> tuple[str, str]:
+    """Parameters added and time, of a variant those of its explorer."""
+    found = costs().get(explorer.partition(" ")[0])
+    return (f"{found['parameters_added']:,}", f"{found['total_ratio']:.2f}") if found else ("–", "–")
+
+
+def ranking_table(places: Iterable[Place]) -> str:
+    """The ranking, with costs."""
+    head = ("explorer", "tasks", "runs", "score (IQM)", "no bonus, same tasks", "P(better than no bonus)")
+    rows = [
+        (name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better))
+        + cost(p.explorer)
+        for p in places
+    ]
+    return table((*head, "parameters added", "time"), rows)
+
+
+def task_table(scores: Scores, explorers: Sequence[str]) -> str:
+    """Mean normalised score and number of seeds of every explorer on every task."""
+    rows = []
+    for task, found in sorted(scores.items(), key=lambda item: (item[0].suite, str(item[0]))):
+        cells = [
+            f"{summarise(list(found[e].values())).mean:.2f} ({len(found[e])})" if e in found else ""
+            for e in explorers
+        ]
+        rows.append((str(task), *cells))
+    return table(("task", *map(name, explorers)), rows)
+
+
+def tuning_table(scores: Sequence[Score]) -> str:
+    """What was tried for each explorer before its runs: settings × seeds, and what the runs then used."""
+    tried: dict[tuple[str, str], set[str]] = {}
+    for path in sorted(RESULTS.glob("*/tuning.csv")):
+        for row in read(path):
+            if "explorer" in row:
+                tried.setdefault((path.parent.name, row["explorer"]), set()).add(row["alpha"])
+    for path in sorted(RESULTS.glob("*/runs.csv")):
+        for row in read(path):
+            if row.get("part") == "tune":
+                tried.setdefault((path.parent.name, deepsea_explorer(row)), set()).add(row["flags"])
+    used: dict[tuple[str, str], dict[str, None]] = {}
+    for score in scores:
+        if score.explorer != "none" or (score.task.suite, "none") in tried:
+            used.setdefault((score.task.suite, score.explorer), {})[score.setting] = None
+    rows = []
+    for suite, explorer in sorted(used):
+        n = len(tried.get((suite, explorer), ()))
+        rows.append((suite, name(explorer), f"{n} settings" if n else "none", ", ".join(used[suite, explorer])))
+    return table(("results", "explorer", "tried here", "used"), rows)
+
+
+def page(scores: Sequence[Score], others: Sequence[str]) -> str:
+    """The whole page."""
+    per_task = normalised(scores)
+    everywhere = [p for p in ranking(per_task) if p.tasks > 1]
+    narrow = [p for p in ranking(per_task) if p.tasks == 1 and "(" not in p.explorer]
+    ablations = [p for p in ranking(per_task) if p.tasks == 1 and "(" in p.explorer]
+    columns = ["none", *(p.explorer for p in (*everywhere, *narrow))]
+    seeds = sorted({len(runs) for found in per_task.values() for runs in found.values()})
+    return f"""<!-- Written by benchmarks/ranking.py from results/. Do not edit: run it again. -->
+
+# Which explorer is best?
+
+Every explorer on every task that has been run, {len(scores)} runs on {len(per_task)} tasks with {seeds[0]}–{seeds[-1]} seeds each. This page is
+drawn from the tables in `results/` and grows with them: `python benchmarks/ranking.py`.
+
+![Interquartile mean of the normalised scores of each explorer, and what it costs](assets/benchmark.svg)
+
+## Ranking
+
+{ranking_table(everywhere)}
+
+Explorers that were run on a single task; these rows compare with each other only if the task is the same:
+
+{ranking_table(narrow)}
+
+- **Score**: the final score of a run as a share of the best explorer's mean on that task (0: a return of zero, or the lowest mean if that is
+  negative). The interquartile mean drops the lowest and the highest quarter of all runs, over tasks and seeds. Brackets hold the 95 % bootstrap
+  interval with tasks as strata: seeds are resampled within each task. With two or three seeds a task, intervals are too narrow
+  rather than too wide.
+- **No bonus, same tasks**: the algorithm alone, on the same tasks and seeds. A score says something only beside this one.
+- **P(better than no bonus)**: the mean over tasks of the probability that a run with the explorer beats a run without, ties counted half.
+- **Parameters added** and **time** relative to no explorer: PPO on MiniGrid, measured side by side in one process
+  (`benchmarks/explorers.py`, [the details](minigrid.md#what-each-explorer-costs)). Times of the runs themselves are not comparable.
+
+## Every task
+
+Mean normalised score and, in brackets, the number of seeds. Empty: not run.
+
+{task_table(per_task, columns)}
+
+`{DEEPEST}` counts the largest size that a seed solved; methods that were stopped for lack of time rather than at a failure could go
+on ([DeepSea](deepsea.md)). Raw scores and curves: [MiniGrid](minigrid.md), [MuJoCo](mujoco.md), and `results/`.
+
+## What was tuned
+
+{tuning_table(scores)}
+
+*none*: α as the paper or the preset gives it; the paper itself tuned its α per task. What all methods of a table share, such as the learning rate, was
+chosen in runs with CAE; the pages of the tables say how often.
+
+## What was left out
+
+- Variants of an explorer on a single task, which are ablations: {", ".join(name(p.explorer) for p in ablations) or "none"}.
+- Runs that have not finished.
+- Tables without scores of an explorer on a task: {", ".join(f"`{o}`" for o in others) or "none"} (regret on tabular problems is
+  on the page on [theory](theory.md)).
+- Tasks on which no explorer or no baseline has been run yet, such as MiniHack at the paper's budget.
+"""
+
+
+def plot(places: Sequence[Place], path: Path) -> None:
+    """Interquartile means with intervals, hollow marks for no bonus on the same tasks; parameters and time beside them."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "critex"  # the same bytes every time
+    import matplotlib.pyplot as plt
+
+    places = list(reversed(places))
+    y = np.arange(len(places))
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9, 0.9 + 0.42 * len(places)), sharey=True, width_ratios=(3, 1)
+    )
+    for i, place in enumerate(places):
+        left.plot(place.base.value, i, "o", mfc="white", color="#6b6b6b", ms=7, label="no bonus, same tasks")
+        left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
+        left.plot(place.score.value, i, "o", color="#0072b2", ms=7, label="with the explorer")
+        found = costs().get(place.explorer.partition(" ")[0])
+        if found:
+            right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
+            right.text(found["total_ratio"] - 1, i, f" +{found['parameters_added']:,}", va="center", fontsize=8)
+    left.set_yticks(
+        y, [f"{name(p.explorer)} · {p.tasks} task{'s' * (p.tasks > 1)}, {p.runs} runs" for p in places]
+    )
+    left.set(xlabel="interquartile mean of normalised scores, 95 % interval", xlim=(-0.03, 1.08))
+    right.set(xlabel="extra time, and parameters added", xlim=(0, 1.1))
+    right.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
+    for axes in (left, right):
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = left.get_legend_handles_labels()
+    left.legend(handles[:2], labels[:2], loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    scores, others = load()
+    text = page(scores, others)
+    if args.check:
+        if PAGE.read_text(encoding="utf-8") != text:
+            parser.exit(1, "docs/benchmark.md is out of date: python benchmarks/ranking.py\n")
+        return
+    PAGE.write_text(text, encoding="utf-8")
+    plot([p for p in ranking(normalised(scores)) if p.tasks > 1 or "(" not in p.explorer], FIGURE)
+    print(f"{PAGE.relative_to(ROOT)}, {FIGURE.relative_to(ROOT)}: {len(scores)} runs")
+
+
+if __name__ == "__main__":
+    main()
