@@ -282,7 +282,9 @@ def tuning_table(scores: Sequence[Score]) -> str:
     rows = []
     for suite, explorer in sorted(used):
         n = len(tried.get((suite, explorer), ()))
-        rows.append((suite, name(explorer), f"{n} settings" if n else "none", ", ".join(used[suite, explorer])))
+        rows.append(
+            (suite, name(explorer), f"{n} settings" if n else "none", ", ".join(used[suite, explorer]))
+        )
     return table(("results", "explorer", "tried here", "used"), rows)
 
 
@@ -366,7 +368,9 @@ def plot(places: Sequence[Place], path: Path) -> None:
         found = costs().get(place.explorer.partition(" ")[0])
         if found:
             right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
-            right.text(found["total_ratio"] - 1, i, f" +{found['parameters_added']:,}", va="center", fontsize=8)
+            right.text(
+                found["total_ratio"] - 1, i, f" +{found['parameters_added']:,}", va="center", fontsize=8
+            )
     left.set_yticks(
         y, [f"{name(p.explorer)} · {p.tasks} task{'s' * (p.tasks > 1)}, {p.runs} runs" for p in places]
     )
@@ -377,7 +381,9 @@ def plot(places: Sequence[Place], path: Path) -> None:
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = left.get_legend_handles_labels()
-    left.legend(handles[:2], labels[:2], loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, frameon=False)
+    left.legend(
+        handles[:2], labels[:2], loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, frameon=False
+    )
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from critex.errors import UserError
+from critex.explorers._alpha import Alpha
 from critex.explorers.base import Explorer, Setting
 from critex.explorers.mixing import ExplorationConfig
 from critex.registry import Registry
@@ -60,6 +61,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
         raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
     _check_value_bonus(cfg, setting, options)
     explorer: Explorer = cls(options, setting)
+    alpha = 0.0 if cfg.explorer == "none" else cfg.alpha
+    explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), in_reward=cfg.bonus_in == "reward")
     measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
@@ -90,6 +93,12 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
     if cfg.bonus_in == "reward" and cfg.scale_value_bonus:
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
+        )
+    scaled = getattr(options, "scaling", "none") != "none"
+    if cfg.bonus_in == "value" and cfg.alpha == "auto" and scaled and not cfg.scale_value_bonus:
+        raise UserError(
+            "alpha=auto follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
+            "--bonus.scaling none"
         )
 
 

@@ -16,6 +16,7 @@ from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.errors import UserError
+from critex.explorers._alpha import Alpha
 from critex.networks.nethack import NetworkName
 
 
@@ -60,6 +61,7 @@ class Explorer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.alpha = Alpha(1.0)  # `make_explorer` sets the one of the options
         # Lists, because setting an attribute of a module is slow.
         self._cost = [
             0.0,
@@ -147,14 +149,14 @@ class Explorer(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
-        """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call."""
+        """Since the last call: mean raw bonus, mean and standard deviation of the scaled bonus; and those of `alpha`."""
         n, raw, scaled, squares = self._window
         self._window = [0.0] * 4
         if not n:
             return {}
         mean = scaled / n
         std = max(squares / n - mean**2, 0.0) ** 0.5
-        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n}
+        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **self.alpha.metrics()}
 
     def card(self) -> dict[str, float | int]:
         """What the explorer costs: parameters and bytes added, and microseconds per step for the bonus."""
@@ -166,7 +168,9 @@ class Explorer(nn.Module):
         }
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"window": list(self._window)}
+        return {"window": list(self._window), "alpha": self.alpha.state_dict()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._window = list(state["window"])
+        if "alpha" in state:  # not in checkpoints of older versions
+            self.alpha.load_state_dict(state["alpha"])

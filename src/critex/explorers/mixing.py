@@ -10,8 +10,9 @@ from torch import Tensor
 
 from critex.data import Batch
 from critex.data.tree import Tree, tree_leaves
+from critex.explorers._alpha import AlphaOption
 from critex.explorers.base import Explorer
-from critex.ranges import NonNegative, Options, Positive
+from critex.ranges import Options, Positive
 
 
 @dataclass(kw_only=True)
@@ -26,8 +27,9 @@ class ExplorationConfig(Options):
     those of a family of environments: minigrid. Flags override it."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
-    alpha: NonNegative = 0.1
-    """α, the exploration coefficient: the weight of the bonus."""
+    alpha: AlphaOption = 0.1
+    """α, the exploration coefficient: the weight of the bonus. auto (experimental) sets it from the running scales of
+    reward and bonus."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
     scale_value_bonus: bool = False
@@ -57,9 +59,9 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
 
 
 def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
-    """αβ(s, ·) of every action, [..., A]; 0 with bonus_in=reward."""
+    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward."""
     if cfg.bonus_in == "reward":
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)
     bonus = scaled if cfg.scale_value_bonus else raw
-    return cfg.alpha * bonus.to(tree_leaves(obs)[0].device, torch.float32)
+    return bonus.to(tree_leaves(obs)[0].device, torch.float32)
