@@ -3,7 +3,8 @@
     python benchmarks/ranking.py            # writes docs/benchmark.md and docs/assets/benchmark.svg
     python benchmarks/ranking.py --check    # writes nothing; exit code 1 if the page is out of date
 
-Nothing here names a result: a table added to `results/` appears on the page. Costs come from benchmarks/results/explorers.json.
+Nothing here names a result: a table added to `results/` appears on the page. The text is in benchmarks/ranking.md, the costs
+are in benchmarks/results/explorers.json.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ from critex.results.stats import (
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, COSTS = ROOT / "results", ROOT / "benchmarks" / "results" / "explorers.json"
+TEMPLATE = ROOT / "benchmarks" / "ranking.md"
 PAGE, FIGURE = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "assets" / "benchmark.svg"
 DEEPEST = "DeepSea-N, deepest N solved"
 NAMES = {
-    **{"none": "no bonus", "cae": "CAE", "cae_plus": "CAE+", "e3b": "E3B", "rnd": "RND", "icm": "ICM"},
-    **{"ride": "RIDE", "noveld": "NovelD", "acb": "ACB", "bdqn": "BDQN"},
+    "none": "no bonus",
+    "cae": "CAE",
+    "cae_plus": "CAE+",
+    **{explorer: explorer.upper() for explorer in ("e3b", "rnd", "icm", "ride", "acb", "bdqn")},
+    "noveld": "NovelD",
 }
 
 Row = dict[str, str]
@@ -166,15 +171,14 @@ def normalised(scores: Iterable[Score]) -> Scores:
     return found
 
 
-def pairs(scores: Scores, explorer: str, base: str = "none") -> list[PairedScores]:
-    """(baseline, explorer) of every task that both were run on, [S] each: the seeds that they share."""
-    found = []
-    for explorers in scores.values():
-        if explorer in explorers and base in explorers:
-            seeds = sorted(explorers[explorer].keys() & explorers[base].keys())
-            if seeds:
-                found.append(tuple(np.array([explorers[e][s] for s in seeds]) for e in (base, explorer)))
-    return found  # type: ignore[return-value]
+def pairs(scores: Scores, explorer: str) -> dict[Task, PairedScores]:
+    """(no bonus, explorer) of every task that both were run on, [S] each: the seeds that they share."""
+    found: dict[Task, PairedScores] = {}
+    for task, explorers in scores.items():
+        base, own = explorers.get("none", {}), explorers.get(explorer, {})
+        if seeds := sorted(base.keys() & own.keys()):
+            found[task] = np.array([base[s] for s in seeds]), np.array([own[s] for s in seeds])
+    return found
 
 
 def iqm_of(column: int) -> Callable[[Sequence[PairedScores]], Floats]:
@@ -194,6 +198,8 @@ class Place:
     """The algorithm alone, on the same tasks and seeds."""
     better: Estimate
     """The probability that a run with the explorer beats one without."""
+    worst: tuple[float, Task]
+    """The lowest mean difference to the algorithm alone, and on which task."""
 
 
 def ranking(scores: Scores) -> list[Place]:
@@ -202,10 +208,19 @@ def ranking(scores: Scores) -> list[Place]:
     for explorer in dict.fromkeys(e for explorers in scores.values() for e in explorers):
         tasks = pairs(scores, explorer)
         if tasks and explorer != "none":
-            runs = sum(len(x) for _, x in tasks)
+            runs = sum(len(x) for _, x in tasks.values())
             statistics = (iqm_of(1), iqm_of(0), improvement_probability)
-            places.append(Place(explorer, len(tasks), runs, *(stratified(s, tasks) for s in statistics)))
+            worst = min(
+                ((float((x - b).mean()), task) for task, (b, x) in tasks.items()), key=lambda found: found[0]
+            )
+            estimates = (stratified(statistic, list(tasks.values())) for statistic in statistics)
+            places.append(Place(explorer, len(tasks), runs, *estimates, worst))
     return sorted(places, key=lambda p: (-p.tasks, -p.score.value, p.explorer))
+
+
+def is_variant(place: Place) -> bool:
+    """Whether the explorer was run with other options than its usual ones."""
+    return "(" in place.explorer
 
 
 # Writing --------------------------------------------------------------------------------------------------
@@ -245,11 +260,13 @@ def ranking_table(places: Iterable[Place]) -> str:
     """The ranking, with costs."""
     head = ("explorer", "tasks", "runs", "score (IQM)", "no bonus, same tasks", "P(better than no bonus)")
     rows = [
-        (name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better))
-        + cost(p.explorer)
+        (
+            *(name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better)),
+            *(f"{p.worst[0]:+.2f}, {p.worst[1]}", *cost(p.explorer)),
+        )
         for p in places
     ]
-    return table((*head, "parameters added", "time"), rows)
+    return table((*head, "worst task", "parameters added", "time"), rows)
 
 
 def task_table(scores: Scores, explorers: Sequence[str]) -> str:
@@ -291,61 +308,25 @@ def tuning_table(scores: Sequence[Score]) -> str:
 def page(scores: Sequence[Score], others: Sequence[str]) -> str:
     """The whole page."""
     per_task = normalised(scores)
-    everywhere = [p for p in ranking(per_task) if p.tasks > 1]
-    narrow = [p for p in ranking(per_task) if p.tasks == 1 and "(" not in p.explorer]
-    ablations = [p for p in ranking(per_task) if p.tasks == 1 and "(" in p.explorer]
+    places = ranking(per_task)
+    everywhere = [p for p in places if p.tasks > 1]
+    narrow = [p for p in places if p.tasks == 1 and not is_variant(p)]
+    ablations = [p for p in places if p.tasks == 1 and is_variant(p)]
     columns = ["none", *(p.explorer for p in (*everywhere, *narrow))]
     seeds = sorted({len(runs) for found in per_task.values() for runs in found.values()})
-    return f"""<!-- Written by benchmarks/ranking.py from results/. Do not edit: run it again. -->
-
-# Which explorer is best?
-
-Every explorer on every task that has been run, {len(scores)} runs on {len(per_task)} tasks with {seeds[0]}–{seeds[-1]} seeds each. This page is
-drawn from the tables in `results/` and grows with them: `python benchmarks/ranking.py`.
-
-![Interquartile mean of the normalised scores of each explorer, and what it costs](assets/benchmark.svg)
-
-## Ranking
-
-{ranking_table(everywhere)}
-
-Explorers that were run on a single task; these rows compare with each other only if the task is the same:
-
-{ranking_table(narrow)}
-
-- **Score**: the final score of a run as a share of the best explorer's mean on that task (0: a return of zero, or the lowest mean if that is
-  negative). The interquartile mean drops the lowest and the highest quarter of all runs, over tasks and seeds. Brackets hold the 95 % bootstrap
-  interval with tasks as strata: seeds are resampled within each task. With two or three seeds a task, intervals are too narrow
-  rather than too wide.
-- **No bonus, same tasks**: the algorithm alone, on the same tasks and seeds. A score says something only beside this one.
-- **P(better than no bonus)**: the mean over tasks of the probability that a run with the explorer beats a run without, ties counted half.
-- **Parameters added** and **time** relative to no explorer: PPO on MiniGrid, measured side by side in one process
-  (`benchmarks/explorers.py`, [the details](minigrid.md#what-each-explorer-costs)). Times of the runs themselves are not comparable.
-
-## Every task
-
-Mean normalised score and, in brackets, the number of seeds. Empty: not run.
-
-{task_table(per_task, columns)}
-
-`{DEEPEST}` counts the largest size that a seed solved; methods that were stopped for lack of time rather than at a failure could go
-on ([DeepSea](deepsea.md)). Raw scores and curves: [MiniGrid](minigrid.md), [MuJoCo](mujoco.md), and `results/`.
-
-## What was tuned
-
-{tuning_table(scores)}
-
-*none*: α as the paper or the preset gives it; the paper itself tuned its α per task. What all methods of a table share, such as the learning rate, was
-chosen in runs with CAE; the pages of the tables say how often.
-
-## What was left out
-
-- Variants of an explorer on a single task, which are ablations: {", ".join(name(p.explorer) for p in ablations) or "none"}.
-- Runs that have not finished.
-- Tables without scores of an explorer on a task: {", ".join(f"`{o}`" for o in others) or "none"} (regret on tabular problems is
-  on the page on [theory](theory.md)).
-- Tasks on which no explorer or no baseline has been run yet, such as MiniHack at the paper's budget.
-"""
+    values = {
+        "runs": len(scores),
+        "tasks": len(per_task),
+        "seeds": f"{seeds[0]}–{seeds[-1]}",
+        "everywhere": ranking_table(everywhere),
+        "narrow": ranking_table(narrow),
+        "by_task": task_table(per_task, columns),
+        "deepest": DEEPEST,
+        "tuning": tuning_table(scores),
+        "ablations": ", ".join(name(p.explorer) for p in ablations) or "none",
+        "others": ", ".join(f"`{other}`" for other in others) or "none",
+    }
+    return TEMPLATE.read_text(encoding="utf-8").format(**values)
 
 
 def plot(places: Sequence[Place], path: Path) -> None:
@@ -353,7 +334,7 @@ def plot(places: Sequence[Place], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "critex"  # the same bytes every time
+    mpl.rcParams |= {"svg.hashsalt": "critex", "svg.fonttype": "none"}  # the same bytes every time, and few
     import matplotlib.pyplot as plt
 
     places = list(reversed(places))
@@ -363,26 +344,27 @@ def plot(places: Sequence[Place], path: Path) -> None:
     )
     for i, place in enumerate(places):
         left.plot(place.base.value, i, "o", mfc="white", color="#6b6b6b", ms=7, label="no bonus, same tasks")
-        left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
+        if not math.isnan(place.score.low):
+            left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
         left.plot(place.score.value, i, "o", color="#0072b2", ms=7, label="with the explorer")
         found = costs().get(place.explorer.partition(" ")[0])
         if found:
             right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
             right.text(
-                found["total_ratio"] - 1, i, f" +{found['parameters_added']:,}", va="center", fontsize=8
+                found["total_ratio"] - 1, i, f" ({found['parameters_added']:,})", va="center", fontsize=8
             )
     left.set_yticks(
         y, [f"{name(p.explorer)} · {p.tasks} task{'s' * (p.tasks > 1)}, {p.runs} runs" for p in places]
     )
-    left.set(xlabel="interquartile mean of normalised scores, 95 % interval", xlim=(-0.03, 1.08))
-    right.set(xlabel="extra time, and parameters added", xlim=(0, 1.1))
+    left.set(xlabel="normalised score: interquartile mean, 95 % interval", xlim=(-0.03, 1.08))
+    right.set(xlabel="extra time\n(parameters added)", xlim=(0, 1.2))
     right.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0))
     for axes in (left, right):
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = left.get_legend_handles_labels()
     left.legend(
-        handles[:2], labels[:2], loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, frameon=False
+        handles[:2], labels[:2], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False
     )
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
@@ -403,7 +385,7 @@ def main() -> None:
             parser.exit(1, "docs/benchmark.md is out of date: python benchmarks/ranking.py\n")
         return
     PAGE.write_text(text, encoding="utf-8")
-    plot([p for p in ranking(normalised(scores)) if p.tasks > 1 or "(" not in p.explorer], FIGURE)
+    plot([p for p in ranking(normalised(scores)) if p.tasks > 1 or not is_variant(p)], FIGURE)
     print(f"{PAGE.relative_to(ROOT)}, {FIGURE.relative_to(ROOT)}: {len(scores)} runs")
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from critex.console import notice
 from critex.ranges import NonNegative
 
-AlphaOption = NonNegative | Literal["auto"]
+AlphaOption = NonNegative | Literal["auto", "auto_decay"]
 
-RATIO = 0.1
+RATIO = 0.2
 """c, the same for every task."""
 WARMUP = 1_000
 """Steps that the rule leaves out: the first scaled bonuses are spikes, since their running deviation is not settled."""
@@ -39,28 +39,34 @@ class Moments:
         """√(ν²/n), and 0 before the first number."""
         return math.sqrt(self.squares / self.count) if self.count else 0.0
 
+    def spread(self) -> float:
+        """σ, but at least |μ|/10: numbers that hardly change must not be blown up."""
+        return max(self.std(), abs(self.mean) / 10)
+
 
 class Alpha:
     r"""α in force: the number given, or with `auto`
 
-        α = c · max(σ[R], 1) / σ[B],    R ← γR + r,  B ← γB + β,
+        α = c · max(σ[r]/σ[β], 1/σ[B]),    B ← γB + β,
 
-    with the running standard deviations σ of the discounted sums of rewards and of bonuses since the beginning of the
-    episode. Policies differ by their returns, so this is where the bonus is given c times the weight of the reward, whatever
-    the unit of either, the length of episodes, and how rare rewards are. Smaller returns count as 1: while only
-    costs or nothing at all has been found, a goal that pays 1 may still be out there. σ covers the whole run, so that
-    αβ still falls as β does.
+    where σ is a running standard deviation and B the discounted sum of bonuses since the beginning of the episode. Where
+    rewards are dense, the first term gives the bonus c times the spread of the reward, whatever the unit of either.
+    Where they are rare or small, the second gives the bonus of an episode a spread of c: a goal that pays 1 may still be
+    out there, and must not drown in the bonus once it is found. σ covers the whole run, so that αβ still falls as β does.
+    `auto_decay` lets this α fall linearly to 0 over the `total` steps of the run.
 
     `observe` takes rewards and bonuses in the order of time, in the unit in which the algorithm adds them.
     """
 
-    def __init__(self, option: float | str, gamma: float = 0.99, in_reward: bool = True) -> None:
+    def __init__(
+        self, option: float | str, gamma: float = 0.99, total: float = math.inf, in_reward: bool = True
+    ) -> None:
         self.rule = option if isinstance(option, str) else ""
         self.value: float = RATIO if self.rule else float(option)
-        self.gamma, self.in_reward = gamma, in_reward
+        self.gamma, self.total, self.in_reward = gamma, total, in_reward
         self._steps = 0
-        self._sums: tuple[list[float], list[float]] = ([], [])  # R and B of each environment
-        self._moments = (Moments(), Moments())  # of R and B
+        self._sums: list[float] = []  # B of each environment
+        self._moments = (Moments(), Moments(), Moments())  # of r, β and B
         self._recent = [0.0] * 4  # Σ|αβ|, Σ|r|, steps with a reward, steps
         self._warned = False
 
@@ -71,27 +77,32 @@ class Alpha:
         rewards, bonuses = reward.flatten().tolist(), bonus.flatten().tolist()
         if self.rule:
             if not (continued and self._steps):
-                self._sums = ([0.0] * reward.shape[-1], [0.0] * reward.shape[-1])
+                self._sums = [0.0] * reward.shape[-1]
             self._add(rewards, bonuses, ended.flatten().tolist())
-            of_reward, of_bonus = (moments.std() for moments in self._moments)
-            self.value = RATIO * max(of_reward, 1.0) / (of_bonus or 1.0)
+            self.value = self._auto()
         n, falling = len(rewards), (1 - 1 / RECENT) ** len(rewards)
         new = (self.value * sum(map(abs, bonuses)), sum(map(abs, rewards)), n - rewards.count(0.0), n)
         self._recent = [falling * old + x for old, x in zip(self._recent, new, strict=True)]
         return self.value
 
     def _add(self, rewards: list[float], bonuses: list[float], ended: list[bool]) -> None:
-        (returns, sums), (of_reward, of_bonus) = self._sums, self._moments
+        sums = self._sums
         for i, (r, b, end) in enumerate(zip(rewards, bonuses, ended, strict=True)):
-            env = i % len(returns)
-            returns[env] = self.gamma * returns[env] + r
+            env = i % len(sums)
             sums[env] = self.gamma * sums[env] + b
             self._steps += 1
             if self._steps > WARMUP:
-                of_reward.add(returns[env])
-                of_bonus.add(sums[env])
+                for moments, x in zip(self._moments, (r, b, sums[env]), strict=True):
+                    moments.add(x)
             if end:
-                returns[env] = sums[env] = 0.0
+                sums[env] = 0.0
+
+    def _auto(self) -> float:
+        of_reward, of_bonus, of_sum = self._moments
+        alpha = RATIO
+        if of_bonus.count:
+            alpha *= max(of_reward.std() / (of_bonus.spread() or 1.0), 1 / (of_sum.spread() or 1.0))
+        return alpha * max(1 - self._steps / self.total, 0.0) if self.rule == "auto_decay" else alpha
 
     def metrics(self) -> dict[str, float]:
         """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once where it is the larger part."""
@@ -109,15 +120,19 @@ class Alpha:
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain numbers."""
         moments = [[m.count, m.mean, m.squares] for m in self._moments]
-        sums = [list(column) for column in self._sums]
         return {
-            **{"value": self.value, "steps": self._steps, "sums": sums, "moments": moments},
-            **{"recent": list(self._recent), "warned": self._warned},
+            "value": self.value,
+            "steps": self._steps,
+            "sums": list(self._sums),
+            "moments": moments,
+            "recent": list(self._recent),
+            "warned": self._warned,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from there."""
         self.value, self._steps = state["value"], state["steps"]
-        self._sums = (list(state["sums"][0]), list(state["sums"][1]))
-        self._moments = (Moments(*state["moments"][0]), Moments(*state["moments"][1]))
+        self._sums = list(state["sums"])
+        first, second, third = (Moments(*moments) for moments in state["moments"])
+        self._moments = (first, second, third)
         self._recent, self._warned = list(state["recent"]), state["warned"]

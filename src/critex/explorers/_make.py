@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
@@ -62,7 +63,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     _check_value_bonus(cfg, setting, options)
     explorer: Explorer = cls(options, setting)
     alpha = 0.0 if cfg.explorer == "none" else cfg.alpha
-    explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), in_reward=cfg.bonus_in == "reward")
+    gamma, total = getattr(cfg, "gamma", 0.99), getattr(cfg, "steps", math.inf)
+    explorer.alpha = Alpha(alpha, gamma, total, in_reward=cfg.bonus_in == "reward")
     measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
@@ -95,9 +97,9 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
     scaled = getattr(options, "scaling", "none") != "none"
-    if cfg.bonus_in == "value" and cfg.alpha == "auto" and scaled and not cfg.scale_value_bonus:
+    if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
         raise UserError(
-            "alpha=auto follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
+            f"alpha={cfg.alpha} follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
             "--bonus.scaling none"
         )
 

@@ -29,7 +29,7 @@ class ExplorationConfig(Options):
     """Options of the explorer (none: its defaults)."""
     alpha: AlphaOption = 0.1
     """α, the exploration coefficient: the weight of the bonus. auto (experimental) sets it from the running scales of
-    reward and bonus."""
+    reward and bonus, auto_decay lets it fall to 0 over the run."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
     scale_value_bonus: bool = False
