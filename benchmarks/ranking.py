@@ -1,7 +1,6 @@
 """docs/benchmark.md and its picture: every explorer on every task that `results/` holds, scores beside costs.
 
-    python benchmarks/ranking.py            # writes docs/benchmark.md and docs/assets/benchmark.svg
-    python benchmarks/ranking.py --check    # writes nothing; exit code 1 if the page is out of date
+    python benchmarks/ranking.py
 
 Nothing here names a result: a table added to `results/` appears on the page. The text is in benchmarks/ranking.md, the costs
 are in benchmarks/results/explorers.json.
@@ -9,7 +8,6 @@ are in benchmarks/results/explorers.json.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
@@ -92,7 +90,7 @@ def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
     own = RESULTS / folder / path.name
     same = {(row["task"], row["method"]) for row in read(own)} if inner and own.exists() else set()
     for row in rows:
-        if row.get("finished", "True") != "True":
+        if row.get("finished", "True") != "True" or not row["final_score"]:
             continue
         learner, _, rest = row["method"].partition("+")
         learner, _, plain = learner.partition("-")
@@ -101,7 +99,7 @@ def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
         variants += inner if (row["task"], row["method"]) in same else []
         label = f"{explorer} ({', '.join(variants)})" if variants else explorer
         task = Task(folder, learner, row["task"])
-        yield Score(task, label, int(row["seed"]), float(row["final_score"]), f"α = {row['alpha']}")
+        yield Score(task, label, int(row["seed"]), float(row["final_score"]), f"α = {row.get('alpha', '–')}")
 
 
 def deepsea_ladder(path: Path, rows: list[Row]) -> Iterator[Score]:
@@ -250,9 +248,14 @@ def costs() -> dict[str, dict[str, Any]]:
     return found
 
 
-def cost(explorer: str) -> tuple[str, str]:
-    """Parameters added and time, of a variant those of its explorer."""
-    found = costs().get(explorer.partition(" ")[0])
+def cost(explorer: str) -> dict[str, Any]:
+    """The costs of an explorer, of a variant those of its explorer; empty if they were not measured."""
+    return costs().get(explorer.partition(" ")[0], {})
+
+
+def shown_cost(explorer: str) -> tuple[str, str]:
+    """Parameters added and time."""
+    found = cost(explorer)
     return (f"{found['parameters_added']:,}", f"{found['total_ratio']:.2f}") if found else ("–", "–")
 
 
@@ -262,7 +265,7 @@ def ranking_table(places: Iterable[Place]) -> str:
     rows = [
         (
             *(name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better)),
-            *(f"{p.worst[0]:+.2f}, {p.worst[1]}", *cost(p.explorer)),
+            *(f"{p.worst[0]:+.2f}, {p.worst[1]}", *shown_cost(p.explorer)),
         )
         for p in places
     ]
@@ -317,7 +320,7 @@ def page(scores: Sequence[Score], others: Sequence[str]) -> str:
     values = {
         "runs": len(scores),
         "tasks": len(per_task),
-        "seeds": f"{seeds[0]}–{seeds[-1]}",
+        "seeds": "–".join(map(str, sorted({seeds[0], seeds[-1]}))),
         "everywhere": ranking_table(everywhere),
         "narrow": ranking_table(narrow),
         "by_task": task_table(per_task, columns),
@@ -347,8 +350,7 @@ def plot(places: Sequence[Place], path: Path) -> None:
         if not math.isnan(place.score.low):
             left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
         left.plot(place.score.value, i, "o", color="#0072b2", ms=7, label="with the explorer")
-        found = costs().get(place.explorer.partition(" ")[0])
-        if found:
+        if found := cost(place.explorer):
             right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
             right.text(
                 found["total_ratio"] - 1, i, f" ({found['parameters_added']:,})", va="center", fontsize=8
@@ -372,19 +374,9 @@ def plot(places: Sequence[Place], path: Path) -> None:
 
 
 def main() -> None:
-    """Write the page, or check it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+    """Write the page and its picture."""
     scores, others = load()
-    text = page(scores, others)
-    if args.check:
-        if PAGE.read_text(encoding="utf-8") != text:
-            parser.exit(1, "docs/benchmark.md is out of date: python benchmarks/ranking.py\n")
-        return
-    PAGE.write_text(text, encoding="utf-8")
+    PAGE.write_text(page(scores, others), encoding="utf-8")
     plot([p for p in ranking(normalised(scores)) if p.tasks > 1 or not is_variant(p)], FIGURE)
     print(f"{PAGE.relative_to(ROOT)}, {FIGURE.relative_to(ROOT)}: {len(scores)} runs")
 
