@@ -12,7 +12,7 @@ from critex.ranges import NonNegative
 
 AlphaOption = NonNegative | Literal["auto", "auto_decay"]
 
-RATIO = 0.2
+RATIO = 0.1
 """c, the same for every task."""
 WARMUP = 1_000
 """Steps that the rule leaves out: the first scaled bonuses are spikes, since their running deviation is not settled."""
