@@ -196,8 +196,8 @@ class Place:
     """The algorithm alone, on the same tasks and seeds."""
     better: Estimate
     """The probability that a run with the explorer beats one without."""
-    worst: tuple[float, Task]
-    """The lowest mean difference to the algorithm alone, and on which task."""
+    worst: tuple[float, float, Task]
+    """The lowest mean difference to the algorithm alone, the mean score there, and the task."""
 
 
 def ranking(scores: Scores) -> list[Place]:
@@ -208,9 +208,8 @@ def ranking(scores: Scores) -> list[Place]:
         if tasks and explorer != "none":
             runs = sum(len(x) for _, x in tasks.values())
             statistics = (iqm_of(1), iqm_of(0), improvement_probability)
-            worst = min(
-                ((float((x - b).mean()), task) for task, (b, x) in tasks.items()), key=lambda found: found[0]
-            )
+            gains = ((float((x - b).mean()), float(x.mean()), task) for task, (b, x) in tasks.items())
+            worst = min(gains, key=lambda gain: gain[0])
             estimates = (stratified(statistic, list(tasks.values())) for statistic in statistics)
             places.append(Place(explorer, len(tasks), runs, *estimates, worst))
     return sorted(places, key=lambda p: (-p.tasks, -p.score.value, p.explorer))
@@ -265,7 +264,7 @@ def ranking_table(places: Iterable[Place]) -> str:
     rows = [
         (
             *(name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better)),
-            *(f"{p.worst[0]:+.2f}, {p.worst[1]}", *shown_cost(p.explorer)),
+            *(f"{p.worst[0]:+.2f}, {p.worst[2]}", *shown_cost(p.explorer)),
         )
         for p in places
     ]
@@ -350,6 +349,8 @@ def plot(places: Sequence[Place], path: Path) -> None:
         if not math.isnan(place.score.low):
             left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
         left.plot(place.score.value, i, "o", color="#0072b2", ms=7, label="with the explorer")
+        if place.worst[0] < 0:
+            left.plot(place.worst[1], i, "x", color="#c0002a", ms=7, label="a task where it does harm")
         if found := cost(place.explorer):
             right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
             right.text(
@@ -365,8 +366,15 @@ def plot(places: Sequence[Place], path: Path) -> None:
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = left.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
     left.legend(
-        handles[:2], labels[:2], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False
+        once.values(),
+        once.keys(),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        fontsize=9,
+        frameon=False,
     )
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
