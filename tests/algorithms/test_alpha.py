@@ -24,6 +24,7 @@ class PowerCut(Exception):
 def test_auto(name: str, train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_alpha, "WARMUP", 50)
     options: dict[str, Any] = SMALL[name] | {"explorer": "cae", "alpha": "auto", "checkpoint_every": 150}
+    options["steps"] = min(options["steps"], 600)
     whole = train(name, "whole", **options)
     alphas = [line["alpha"] for line in metrics(whole) if line["kind"] == "train"]
     assert len(set(alphas)) == len(alphas) > 1  # it moves
