@@ -89,7 +89,7 @@ class Agent:
     def update(self, step: Transition) -> dict[str, Tensor]:
         """One gradient step on the squared error of one vector step."""
         cfg = self.cfg
-        reward = step.reward + cfg.alpha * step.bonus.to(step.reward)
+        reward = step.reward + self.explorer.alpha.value * step.bonus.to(step.reward)
         with torch.no_grad():
             next_q = self.q(step.next_obs)
             value = (1 - cfg.epsilon) * next_q.max(-1).values + cfg.epsilon * next_q.mean(-1)
@@ -120,6 +120,7 @@ def train(cfg: Config, run: Run) -> None:
     for _ in run.steps(cfg.steps, cfg.num_envs):
         step, obs = envs.step(agent.act(obs))
         step.bonus = agent.explorer.bonus(step)
+        agent.explorer.alpha.observe(step.reward, step.bonus, step.ended)
         losses: dict[str, Any] = agent.update(step)
         run.episodes(envs.pop_episodes())
         if run.due():

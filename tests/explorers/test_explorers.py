@@ -351,7 +351,7 @@ def test_mixing() -> None:
     value = ExplorationConfig(alpha=0.5, bonus_in="value")
     assert torch.equal(reshaped(batch, explorer, value), batch.reward)
     torch.testing.assert_close(
-        value_bonus(batch.obs, explorer, value), 0.5 * explorer.measure_actions(batch.obs)[0].float()
+        value_bonus(batch.obs, explorer, value), explorer.measure_actions(batch.obs)[0].float()
     )
     assert value_bonus(batch.obs, explorer, ExplorationConfig()) == 0
 

@@ -157,7 +157,8 @@ class DQN:
         """ε-greedy actions, [N]."""
         obs = self.see(obs)
         q = self.q(obs)
-        q = q + value_bonus(obs, self.explorer, self.cfg)  # CAE   Q + αβ, if bonus_in=value
+        bonus = value_bonus(obs, self.explorer, self.cfg)  # CAE
+        q = q + self.explorer.alpha.value * bonus  # CAE   Q + αβ, if bonus_in=value
         n = len(q)
         coin = torch.rand(n, generator=self.generator)
         random = torch.randint(self.num_actions, (n,), generator=self.generator)
@@ -174,13 +175,13 @@ class DQN:
         cfg = self.cfg
         reward = batch.reward
         bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
-        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = reward + self.explorer.alpha.value * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
         with torch.no_grad():
             next_q = self.target(next_obs)
             chooser = self.q(next_obs) if cfg.double_q else next_q
-            bonus = value_bonus(next_obs, self.explorer, cfg, target=True)  # CAE
+            bonus = self.explorer.alpha.value * value_bonus(next_obs, self.explorer, cfg, target=True)  # CAE
             next_q, chooser = next_q + bonus, chooser + bonus  # CAE   Q + αβ
             next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
             target = reward + discount * next_value
@@ -227,6 +228,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     for step in run.steps(cfg.steps, cfg.num_envs):
         transition, obs = envs.step(agent.act(obs, step))
         transition.bonus = explorer.bonus(transition.to(run.device))  # CAE   scaled β; then A ← A + φφᵀ
+        explorer.alpha.observe(transition.reward, transition.bonus, transition.ended)  # CAE   for alpha=auto
         replay.add(transition)
         run.episodes(envs.pop_episodes())
         run.visits(transition)

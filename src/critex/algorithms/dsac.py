@@ -284,7 +284,7 @@ class DSAC:
         cfg = self.cfg
         reward = batch.reward
         bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
-        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = reward + self.explorer.alpha.value * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
         targets = self.targets(reward, next_obs, discount)
@@ -351,6 +351,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
             rollout.add(transition)
         collected = rollout.stack()[0].to(run.device)  # [T, N]
         collected.bonus = explorer.bonus_rollout(collected)  # CAE   scaled β; then A ← A + φφᵀ
+        explorer.alpha.observe(collected.reward, collected.bonus, collected.ended)  # CAE   for alpha=auto
         replay.add(collected.map(lambda x: x.flatten(0, 1)))
         run.episodes(envs.pop_episodes())
 

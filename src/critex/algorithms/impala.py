@@ -206,7 +206,9 @@ class IMPALA:
         """One gradient step on L = Σ_t mean_n of −adv·log π(a|s) + value_coef·½(v − V)² − entropy_coef·H."""
         cfg, steps = self.cfg, unroll.steps.to(self.device)
         reward = steps.reward
-        reward = reward + cfg.alpha * batch_bonus(steps, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        bonus = batch_bonus(steps, self.explorer, cfg)  # CAE
+        alpha = self.explorer.alpha.observe(reward, bonus, steps.ended, continued=not cfg.workers)  # CAE
+        reward = reward + alpha * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         obs = tree_map(lambda x, last: torch.cat([x, last.to(x.device)[None]]), steps.obs, unroll.last_obs)
         start = torch.cat([steps.episode_start, steps.ended[-1:]])
@@ -351,6 +353,7 @@ def train(cfg: Config, run: Run) -> None:
                     group["lr"] = cfg.learning_rate * (1 - step / total)
             losses = agent.update(unroll)
             if run.due():
-                run.log(losses | unroll.metrics)
+                losses |= agent.explorer.alpha.metrics()  # CAE
+                run.log(unroll.metrics | losses)
             run.evaluate(agent.policy, partial(Envs, cfg.env))
         run.finish(workers.card())

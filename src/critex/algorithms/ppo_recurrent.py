@@ -164,7 +164,9 @@ class RecurrentPPO:
     ) -> dict[str, Any]:
         """Learn from a rollout [T, N] with the columns of `act`; `begin`: the memory before its first step."""
         cfg, reward = self.cfg, rollout.reward
-        reward = reward + cfg.alpha * batch_bonus(rollout, self.explorer, cfg)  # CAE   r̃ = r + αβ
+        bonus = batch_bonus(rollout, self.explorer, cfg)  # CAE
+        alpha = self.explorer.alpha.observe(reward, bonus, rollout.ended)  # CAE
+        reward = reward + alpha * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         columns["advantage"], columns["target"] = gae(
             reward, columns["value"], last_value, rollout.terminated, rollout.truncated,

@@ -206,7 +206,7 @@ class SAC:
         cfg = self.cfg
         reward = batch.reward
         bonus = batch_bonus(batch, self.explorer, cfg)  # CAE
-        reward = reward + cfg.alpha * bonus  # CAE   r̃ = r + αβ
+        reward = reward + self.explorer.alpha.value * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         batch, reward, next_obs, discount = n_step_return(batch, reward, cfg.gamma)
         y = self.target(reward, next_obs, discount)
@@ -264,6 +264,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     for step in run.steps(cfg.steps, cfg.num_envs):
         transition, obs = envs.step(agent.act(obs, step))
         transition.bonus = explorer.bonus(transition.to(run.device))  # CAE   scaled β; then A ← A + φφᵀ
+        explorer.alpha.observe(transition.reward, transition.bonus, transition.ended)  # CAE   for alpha=auto
         replay.add(transition)
         run.episodes(envs.pop_episodes())
 

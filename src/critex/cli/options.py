@@ -94,7 +94,11 @@ def _describe(hint: Any) -> tuple[str, tuple[str, ...]]:
     if origin is Annotated:
         return _describe(args[0])
     if origin in (Union, types.UnionType):
-        return next(_describe(arg) for arg in args if arg is not type(None))
+        members = [_describe(arg) for arg in args if arg is not type(None)]
+        choices = tuple(choice for _, own in members for choice in own)
+        return "|".join(metavar.strip("{}") for metavar, _ in members) if members[1:] else members[0][
+            0
+        ], choices
     if origin is Literal:
         choices = tuple(map(str, args))
         return f"{{{','.join(choices)}}}", choices
@@ -229,4 +233,9 @@ def _message(box: str) -> str:
     lines = [line.strip("│ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
     text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
     sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
-    return re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
+    message = re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
+    # An option of several types: tyro adds the error of each.
+    several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
+    return re.sub(
+        several, lambda m: f"{m[1]} takes {m[2].replace('{', '').replace('}', '')}, not {m[3]}", message
+    )

@@ -194,7 +194,7 @@ def facts(trained: Trained, played: list[PlayedEpisode]) -> dict[str, str]:
         "Environment": cfg.env,
         "Algorithm": trained.algorithm,
         "Explorer": cfg.explorer,
-        "α": f"{cfg.alpha:g}, in the {cfg.bonus_in}",
+        "α": f"{trained.explorer.alpha.value:.3g}, in the {cfg.bonus_in}",
         "Scaling of the bonus": "batch, in the learner; none here" if scaling == "batch" else scaling,
         "Steps of training": f"{trained.step:,} of {cfg.steps:,}",
         "Returns here": ", ".join(f"{value:.4g}" for value in returns),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
 
 from critex.errors import UserError
+from critex.explorers._alpha import Alpha
 from critex.explorers.base import Explorer, Setting
 from critex.explorers.mixing import ExplorationConfig
 from critex.registry import Registry
@@ -60,6 +62,9 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
         raise UserError(f"explorer {cfg.explorer} takes {cls.Config.__name__}, not {type(options).__name__}")
     _check_value_bonus(cfg, setting, options)
     explorer: Explorer = cls(options, setting)
+    alpha = 0.0 if cfg.explorer == "none" else cfg.alpha
+    gamma, total = getattr(cfg, "gamma", 0.99), getattr(cfg, "steps", math.inf)
+    explorer.alpha = Alpha(alpha, gamma, total, in_reward=cfg.bonus_in == "reward")
     measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
@@ -90,6 +95,12 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
     if cfg.bonus_in == "reward" and cfg.scale_value_bonus:
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
+        )
+    scaled = getattr(options, "scaling", "none") != "none"
+    if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
+        raise UserError(
+            f"alpha={cfg.alpha} follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
+            "--bonus.scaling none"
         )
 
 

@@ -17,6 +17,7 @@ from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.embedding import Embedding
 from critex.errors import UserError
+from critex.explorers._alpha import Alpha
 from critex.explorers.diagnostics import EarlyShare
 from critex.networks.nethack import NetworkName
 
@@ -67,6 +68,7 @@ class Explorer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.alpha = Alpha(1.0)  # `make_explorer` sets the one of the options
         # Lists, because setting an attribute of a module is slow.
         self._cost = [0.0, 0.0]  # seconds and steps spent on the bonus in this process, for the cost card
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
@@ -159,7 +161,7 @@ class Explorer(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
-        """Mean raw bonus, and mean and standard deviation of the scaled bonus, since the last call.
+        """Since the last call: mean raw bonus, mean and standard deviation of the scaled bonus; and those of `alpha`.
 
         After a few episodes of at least forty steps, also the share of the bonus that their first ten steps earned.
         """
@@ -171,7 +173,7 @@ class Explorer(nn.Module):
         std = max(squares / n - mean**2, 0.0) ** 0.5
         self._warn_once("early", self._early.warnings)
         early = {} if self._early.value is None else {"bonus_early": self._early.value}
-        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n} | early
+        return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **early, **self.alpha.metrics()}
 
     def _warn_once(self, kind: str, warnings: list[str]) -> None:
         """Print warnings of this kind once, when there has been reason for them several times in a row."""
@@ -190,10 +192,17 @@ class Explorer(nn.Module):
         }
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"window": list(self._window), "early": self._early.state_dict(), "signs": dict(self._signs)}
+        return {
+            "window": list(self._window),
+            "early": self._early.state_dict(),
+            "signs": dict(self._signs),
+            "alpha": self.alpha.state_dict(),
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._window = list(state["window"])
-        if "early" in state:  # absent in checkpoints from before it was measured
+        if "early" in state:  # this and the next are absent in checkpoints of older versions
             self._early.load_state_dict(state["early"])
             self._signs = dict(state["signs"])
+        if "alpha" in state:
+            self.alpha.load_state_dict(state["alpha"])

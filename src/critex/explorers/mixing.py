@@ -10,8 +10,9 @@ from torch import Tensor
 
 from critex.data import Batch
 from critex.data.tree import Tree, tree_leaves
+from critex.explorers._alpha import AlphaOption
 from critex.explorers.base import Explorer
-from critex.ranges import NonNegative, Options, Positive
+from critex.ranges import Options, Positive
 
 
 @dataclass(kw_only=True)
@@ -27,8 +28,9 @@ class ExplorationConfig(Options):
     being asked for. Flags override both."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
-    alpha: NonNegative = 0.1
-    """α, the exploration coefficient: the weight of the bonus."""
+    alpha: AlphaOption = 0.1
+    """α, the exploration coefficient: the weight of the bonus. auto (experimental) sets it from the running scales of
+    reward and bonus, auto_decay lets it fall to 0 over the run."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
     scale_value_bonus: bool = False
@@ -58,9 +60,9 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
 
 
 def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig, *, target: bool = False) -> Tensor:
-    """αβ(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in a target that the explorer leaves alone."""
+    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in a target that the explorer leaves alone."""
     if cfg.bonus_in == "reward" or (target and not explorer.in_targets):
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)
     bonus = scaled if cfg.scale_value_bonus else raw
-    return cfg.alpha * bonus.to(tree_leaves(obs)[0].device, torch.float32)
+    return bonus.to(tree_leaves(obs)[0].device, torch.float32)

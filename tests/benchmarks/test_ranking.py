@@ -1,0 +1,108 @@
+"""The page that ranks explorers: it is what results/ gives, and grows with it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "ranking.py"
+
+
+@pytest.fixture(scope="module")
+def ranking() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ranking", PATH)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ranking"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def runs(scores: dict[tuple[str, str], list[float]], finished: bool = True) -> list[dict[str, object]]:
+    """The rows of a runs.csv: scores by (task, method), seed by seed."""
+    return [
+        {"task": task, "method": method, "seed": i + 1, "final_score": x, "alpha": 0.1, "finished": finished}
+        for (task, method), values in scores.items()
+        for i, x in enumerate(values)
+    ]
+
+
+@pytest.fixture
+def results(ranking: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(ranking, "RESULTS", tmp_path)
+    write(
+        tmp_path / "a" / "runs.csv",
+        runs({("Pond", "ppo"): [1, 3], ("Pond", "ppo+cae"): [4, 4], ("Pond", "ppo+rnd"): [-2, -2]}),
+    )
+    write(tmp_path / "a" / "other" / "runs.csv", runs({("Pond", "ppo+cae"): [3, 5]}))
+    write(tmp_path / "b" / "runs.csv", runs({("Lake", "sac"): [10, 10], ("Lake", "sac+cae-root"): [5, 5]}))
+    write(tmp_path / "b" / "late" / "runs.csv", runs({("Lake", "sac+cae"): [99]}, finished=False))
+    return tmp_path
+
+
+def test_the_page_is_up_to_date(ranking: ModuleType) -> None:
+    """If this fails, results/ has changed: python benchmarks/ranking.py."""
+    assert ranking.PAGE.read_text(encoding="utf-8") == ranking.page(*ranking.load())
+
+
+def test_reading(ranking: ModuleType, results: Path) -> None:
+    scores, others = ranking.load()
+    found = {(str(s.task), s.explorer) for s in scores}
+    assert found == {
+        *(("Pond, ppo", e) for e in ("none", "cae", "cae (other)", "rnd")),
+        *(("Lake, sac", e) for e in ("none", "cae (root)")),
+    }
+    assert others == []
+    write(results / "c" / "loss.csv", [{"step": 1, "loss": 2}])
+    assert ranking.load()[1] == ["c/loss.csv"]
+
+
+def test_scores_are_shares_of_the_best_mean(ranking: ModuleType, results: Path) -> None:
+    scores = {str(task): found for task, found in ranking.normalised(ranking.load()[0]).items()}
+    assert scores["Pond, ppo"]["none"] == {1: pytest.approx(3 / 6), 2: pytest.approx(5 / 6)}  # from −2 to 4
+    assert scores["Pond, ppo"]["rnd"] == {1: 0, 2: 0}
+    assert scores["Lake, sac"]["cae (root)"] == {1: 0.5, 2: 0.5}  # from 0 to 10
+
+
+def test_ranking(ranking: ModuleType, results: Path) -> None:
+    places = {p.explorer: p for p in ranking.ranking(ranking.normalised(ranking.load()[0]))}
+    assert list(places) == ["cae", "cae (other)", "cae (root)", "rnd"] and "none" not in places
+    cae = places["cae"]
+    assert (cae.tasks, cae.runs, cae.score.value) == (1, 2, pytest.approx(1))
+    assert cae.base.value == pytest.approx(4 / 6) and cae.better.value == 1
+    assert cae.worst[0] == pytest.approx(2 / 6)
+    assert places["cae (root)"].worst == (-0.5, 0.5, ranking.Task("b", "sac", "Lake"))
+
+
+def test_it_grows(ranking: ModuleType, results: Path) -> None:
+    before = ranking.page(*ranking.load())
+    write(results / "new" / "runs.csv", runs({("Sea", "dqn"): [0.0], ("Sea", "dqn+noveld"): [1.0]}))
+    after = ranking.page(*ranking.load())
+    assert "NovelD" in after and "NovelD" not in before and "| Sea, dqn | 0.00 (1) |" in after
+    noveld = next(p for p in ranking.ranking(ranking.normalised(ranking.load()[0])) if p.explorer == "noveld")
+    assert math.isnan(noveld.score.low) and ranking.shown(noveld.score) == "1.00"
+
+
+def test_deepsea_counts_the_deepest_size(ranking: ModuleType, results: Path) -> None:
+    flags = "--explorer cae --bonus.strategy thompson --alpha 0.05"
+    rows = [
+        {"part": part, "method": "x", "size": n, "seed": 1, "solved": solved, "flags": flags}
+        for part, n, solved in (("climb", 5, "40"), ("climb", 6, "80"), ("climb", 7, ""), ("tune", 9, "1"))
+    ]
+    write(results / "sea" / "runs.csv", rows)
+    (score,) = (s for s in ranking.load()[0] if s.task.suite == "sea")
+    assert (score.explorer, score.seed, score.value, score.setting) == ("cae (thompson)", 1, 6, "α = 0.05")
