@@ -41,14 +41,14 @@ class Task:
     flags: str = ""
 
 
-SEAS = {n: Task(f"DeepSea-{n}-v0", 400 * n, n) for n in (8, 10, 14)}
+SEAS = {n: Task(f"DeepSea-{n}-v0", 250 * n, n) for n in (8, 10, 14)}
 GRID = Task(
     "MiniGrid-Empty-5x5-v0", 5_000, 50,
     "--hidden 128 --learning-rate 1e-3 --batch-size 64 --buffer-size 10000 --learning-starts 200 --train-every 4"
     " --target-every 200 --eval-every 250 --eval-episodes 1",
 )  # fmt: skip
 TASKS = (*SEAS.values(), GRID)
-TUNING = (SEAS[10], GRID)  # each kind of task is tuned by itself
+TUNING = (SEAS[8], GRID)  # each kind of task is tuned by itself
 
 POSTERIOR = (
     f"--bonus-in value {GREEDY} --bonus.embedding block --bonus.phi-norm 10 --bonus.rebuild-every {{rebuild}}"
