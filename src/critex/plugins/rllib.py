@@ -258,8 +258,8 @@ class BonusConnector(ConnectorV2):
         """Add to this Learner's lifelong memory what the others have observed in the same update."""
         if not self.explorer.episodic:
             own = self.explorer.gram.increment()
-            total = own.to(self.device)
-            torch.distributed.all_reduce(total)
+            total = own.to(self.device, copy=True)
+            torch.distributed.all_reduce(total)  # Σ over all Learners, in place
             others = total.to(own) - own
             self.explorer.gram.merge(0.5 * (others + others.mT))
 
