@@ -33,9 +33,7 @@ MODEL = {"fcnet_hiddens": [16, 16], "head_fcnet_hiddens": []}
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Any:
     quick = {"worker_niceness": 0}  # Ray's default, 15, starves the env runners on a busy machine
-    ray.init(
-        address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _system_config=quick
-    )
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _system_config=quick)
     yield
     ray.shutdown()
 
