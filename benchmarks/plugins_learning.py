@@ -62,11 +62,10 @@ class Task:
 
 TASKS = {
     "pendulum": Task(
-        "Pendulum-v1", 3_000, 0.2, "sac", SAC,
-        {"learning_rate": 1e-3, "learning_starts": 300, "batch_size": 64, "policy_kwargs": {"net_arch": [64, 64]}},
-        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 300, "policy_delay": 1,
-         "batch_size": 64, "hidden": (64, 64)},
-        window=5,
+        "Pendulum-v1", 10_000, 0.2, "sac", SAC,
+        {"learning_rate": 1e-3, "learning_starts": 500},
+        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1},
+        window=10,
     ),
     "deepsea": Task(
         "DeepSea-8-v0", 8_000, 0.1, "dqn", DQN,
