@@ -199,9 +199,7 @@ def main() -> None:
             for trainer, explorer in METHODS:
                 if (trainer, explorer, seed, task.steps) not in finished:
                     rows.append(run(task, trainer, explorer, seed))
-                    write_csv(
-                        path, rows
-                    )  # after every run, so that an interrupted benchmark goes on from there
+                    write_csv(path, rows)  # so that an interrupted benchmark goes on from here
         print(table([row for row in rows if int(row["steps"]) == task.steps]), flush=True)
 
 
