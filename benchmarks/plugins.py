@@ -1,6 +1,6 @@
 """What the SB3 callback costs: CPU time inside it, relative to everything else that SB3 does.
 
-    python -P benchmarks/plugins.py --quick           # DQN, SAC and PPO in a minute
+    python -P benchmarks/plugins.py --quick           # DQN, DQN with a CNN, SAC and PPO in two minutes
     python -P benchmarks/plugins.py                   # every algorithm, with cae and cae_plus
     python -P benchmarks/plugins.py --steps 2000 SAC DQN
 
@@ -20,19 +20,28 @@ import time
 import warnings
 from typing import Any
 
+import gymnasium as gym
 import torch
 from sb3_contrib import QRDQN, TQC
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.envs import FakeImageEnv
 
 from critex.explorers.elliptical import Elliptical
 from critex.plugins.sb3 import ExplorerCallback
 
-TASKS: dict[str, tuple[Any, str]] = {
+
+def images() -> gym.Env[Any, Any]:
+    """Frames of Atari's size, without the emulator."""
+    return FakeImageEnv(screen_height=84, screen_width=84, n_channels=4)
+
+
+TASKS: dict[str, tuple[Any, Any]] = {
     "SAC": (SAC, "Pendulum-v1"),
     "TD3": (TD3, "Pendulum-v1"),
     "DDPG": (DDPG, "Pendulum-v1"),
     "TQC": (TQC, "Pendulum-v1"),
     "DQN": (DQN, "CartPole-v1"),
+    "DQN-CNN": (DQN, images),
     "QRDQN": (QRDQN, "CartPole-v1"),
     "PPO": (PPO, "CartPole-v1"),
     "A2C": (A2C, "CartPole-v1"),
@@ -72,8 +81,12 @@ class Timed(ExplorerCallback):
 def build(name: str, explorer: str) -> tuple[Any, Timed]:
     """A model with SB3's defaults that has begun to learn, and its callback."""
     algorithm, env = TASKS[name]
-    off_policy = {} if name in ON_POLICY else {"learning_starts": WARM_UP // 2}
-    model = algorithm("MlpPolicy", env, seed=0, device="cpu", **off_policy)
+    off_policy: dict[str, Any] = {} if name in ON_POLICY else {"learning_starts": WARM_UP // 2}
+    policy = "MlpPolicy"
+    if env is images:
+        policy, env = "CnnPolicy", images()
+        off_policy["buffer_size"] = 2000
+    model = algorithm(policy, env, seed=0, device="cpu", **off_policy)
     callback = Timed(explorer, alpha=0.2)
     model.learn(WARM_UP, callback=callback)
     callback.spent = 0.0
@@ -111,10 +124,10 @@ def main() -> None:
     parser.add_argument("algorithms", nargs="*", default=list(TASKS))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--explorers", default="cae,cae_plus", help="separated by commas")
-    parser.add_argument("--quick", action="store_true", help="DQN, SAC and PPO with cae, 300 steps")
+    parser.add_argument("--quick", action="store_true", help="DQN, DQN-CNN, SAC and PPO with cae, 300 steps")
     args = parser.parse_args()
     if args.quick:
-        args.algorithms, args.explorers, args.steps = ["DQN", "SAC", "PPO"], "cae", 300
+        args.algorithms, args.explorers, args.steps = ["DQN", "DQN-CNN", "SAC", "PPO"], "cae", 300
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print("| algorithm | explorer | SB3, µs a step | callback, µs a step | share | floor of the share |")

@@ -62,11 +62,10 @@ class Task:
 
 TASKS = {
     "pendulum": Task(
-        "Pendulum-v1", 4_000, 0.2, "sac", SAC,
-        {"learning_rate": 1e-3, "learning_starts": 500, "batch_size": 128, "policy_kwargs": {"net_arch": [64, 64]}},
-        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1,
-         "batch_size": 128, "hidden": (64, 64)},
-        window=5,
+        "Pendulum-v1", 10_000, 0.2, "sac", SAC,
+        {"learning_rate": 1e-3, "learning_starts": 500},
+        {"actor_learning_rate": 1e-3, "critic_learning_rate": 1e-3, "learning_starts": 500, "policy_delay": 1},
+        window=10,
     ),
     "deepsea": Task(
         "DeepSea-8-v0", 8_000, 0.1, "dqn", DQN,
@@ -200,9 +199,7 @@ def main() -> None:
             for trainer, explorer in METHODS:
                 if (trainer, explorer, seed, task.steps) not in finished:
                     rows.append(run(task, trainer, explorer, seed))
-                    write_csv(
-                        path, rows
-                    )  # after every run, so that an interrupted benchmark goes on from there
+                    write_csv(path, rows)  # so that an interrupted benchmark goes on from here
         print(table([row for row in rows if int(row["steps"]) == task.steps]), flush=True)
 
 

@@ -32,7 +32,8 @@ MODEL = {"fcnet_hiddens": [16, 16], "head_fcnet_hiddens": []}
 
 @pytest.fixture(scope="module", autouse=True)
 def _ray() -> Any:
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    quick = {"worker_niceness": 0}  # Ray's default, 15, starves the env runners on a busy machine
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _system_config=quick)
     yield
     ray.shutdown()
 
@@ -300,7 +301,7 @@ def test_asynchronous_algorithms(kind: Any, explorer: str) -> None:
         if ours.newest is not None and "explore" in result["learners"]:
             break
     assert result["learners"]["explore"]["bonus"] >= 0
-    assert float(ours.explorer.gram.log_det()) > 0
+    assert float(ours.explorer.gram.effective_dimension()) > 0
     assert all(not torch.equal(*pair) for pair in zip(before, ours.explorer.learned(), strict=True))
     algorithm.stop()
 

@@ -40,6 +40,8 @@ def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any)
     if algorithm is RecurrentPPO:
         policy = policy.replace("Policy", "LstmPolicy")
     base = ON if algorithm in (PPO, A2C, RecurrentPPO) else OFF
+    if algorithm in (PPO, RecurrentPPO):
+        base = base | {"n_epochs": 2, "batch_size": 32}
     return algorithm(policy, env, **deepcopy(base | options))  # SB3 writes into policy_kwargs
 
 
@@ -277,10 +279,13 @@ def test_recurrent_ppo_where_the_critic_has_a_state_embedding() -> None:
     with pytest.raises(critex.UserError, match="no layer below its LSTM"):
         agent.learn(64, callback=ExplorerCallback("cae"))
     model(RecurrentPPO, n=2).learn(64, callback=ExplorerCallback("e3b"))
-    feedforward = {"enable_critic_lstm": False, "net_arch": [16]}
+    small = {"net_arch": [16], "lstm_hidden_size": 16}
+    feedforward = small | {"enable_critic_lstm": False}
     model(RecurrentPPO, n=2, policy_kwargs=feedforward).learn(64, callback=ExplorerCallback("cae_plus"))
     env = vector(1, kind="image")
-    model(RecurrentPPO, env=env, policy="CnnPolicy").learn(32, callback=ExplorerCallback("cae"))
+    model(RecurrentPPO, env=env, policy="CnnPolicy", policy_kwargs=small).learn(
+        32, callback=ExplorerCallback("cae")
+    )
 
 
 @pytest.mark.parametrize(("algorithm", "explorer"), [(SAC, "cae"), (PPO, "cae_plus"), (DQN, "e3b")])
@@ -346,7 +351,7 @@ def test_the_loss_of_cae_plus_reaches_the_trunk_and_rnd_learns() -> None:
         weights.append(agent.q_net.q_net[0].weight.detach().clone())
     assert not torch.equal(*weights)
 
-    agent = model(PPO, learning_rate=1e-3)
+    agent = model(PPO, learning_rate=1e-3, n_epochs=8)
     callback = ExplorerCallback("rnd", alpha=0.0)
     agent.learn(32, callback=callback)
     before = callback.bonus.mean()

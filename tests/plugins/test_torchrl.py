@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 pytest.importorskip("torchrl")
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer
 from torchrl.envs import Compose, GymWrapper, RewardSum, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
@@ -194,3 +195,43 @@ def test_what_is_refused() -> None:
         TransformedEnv(base(), ExplorerTransform("cae")).rollout(3)
     with pytest.raises(critex.UserError, match="lifelong"):
         TransformedEnv(base(), ExplorerTransform("counts", shared="x")).rollout(3)
+    with pytest.raises(critex.UserError, match="next_state"):
+        ExplorerTransform("cae", phi_key="phi", dim=8, embedding="next_state")
+    with pytest.raises(critex.UserError, match="append the ExplorerTransform"):
+        ExplorerLoss(ExplorerTransform("rnd"))
+    with pytest.raises(critex.UserError, match="TransformedEnv"):
+        explored().transform[1](TensorDict({}, []))
+    given = TransformedEnv(base(), ExplorerTransform("cae_plus", phi_key="phi", dim=8))
+    with pytest.raises(critex.UserError, match="give embed="):
+        ExplorerLoss(given.transform)
+    env = base()
+    env.action_spec = MultiCategorical([2, 2])
+    with pytest.raises(critex.UserError, match="one-hot, categorical and float"):
+        TransformedEnv(env, ExplorerTransform("rnd"))
+
+
+def test_a_policy_that_writes_phi() -> None:
+    transform = ExplorerTransform("cae", 0.5, phi_key="phi", dim=8, takes_action=True)
+    env = TransformedEnv(base(), transform)
+    data = env.rollout(12, phi_policy(), break_when_any_done=False)
+    gram = Gram(8)
+    raw = gram.observe(data["phi"]).sqrt()
+    assert torch.equal(transform.explorer.gram.matrix(), gram.matrix())  # type: ignore[union-attr]
+    assert float(data["next", "bonus"][0]) == pytest.approx(float(raw[0]), rel=1e-5)
+
+
+def test_several_observations_and_categorical_actions() -> None:
+    env = GymWrapper(Line(kind="dict"), categorical_action_encoding=True)
+    transform = ExplorerTransform("rnd", 0.5, in_keys=["a", "b"])
+    env = TransformedEnv(env, transform)
+    check_env_specs(env)
+    data = env.rollout(10, break_when_any_done=False)
+    assert (data["next", "bonus"] > 0).any()
+    assert ExplorerLoss(transform)(data)["loss_explorer"] > 0
+
+
+def test_images() -> None:
+    with pytest.raises(critex.UserError, match="observation"):
+        TransformedEnv(base(kind="image"), ExplorerTransform("rnd", 0.5, in_keys=["pixels"]))
+    env = TransformedEnv(base(kind="image"), ExplorerTransform("rnd", 0.5))
+    assert (env.rollout(5)["next", "bonus"] > 0).any()

@@ -56,9 +56,8 @@ class AuditCallback(BaseCallback):
         )
 
     def _on_training_end(self) -> None:
-        bonus = (
-            self.explorer.bonus
-        )  # of a phase that another callback has stopped, paid at the end of `learn`
+        # A phase that another callback has stopped gets its bonus at the end of `learn`.
+        bonus = self.explorer.bonus
         if not self.explorer.on_policy and bonus is not None and self._bonus and bonus is not self._bonus[-1]:
             self._bonus.append(bonus)
 

@@ -96,9 +96,8 @@ class ValueTrunk(nn.Module):
         if self.below_lstm:
             has_layers = any(True for _ in policy.vf_features_extractor.parameters())
             self.dim = policy.features_dim if has_layers else 0
-        self.has_own_input = (
-            recurrent and not self.below_lstm
-        )  # RecurrentPPO's linear layer instead of an LSTM
+        # Without an LSTM, RecurrentPPO's critic begins with a linear layer of its own.
+        self.has_own_input = recurrent and not self.below_lstm
 
     def phi(self, obs: Tree) -> Tensor:
         """φ(s): [..., dim]."""

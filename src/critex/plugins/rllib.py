@@ -26,7 +26,7 @@ from torch import Tensor
 from critex.data import Transition
 from critex.data.tree import tree_map
 from critex.errors import UserError
-from critex.explorers import Elliptical, Setting, explorer_class
+from critex.explorers import Elliptical, Setting
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -43,15 +43,11 @@ try:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 except ImportError as error:  # `pip install ray` brings RLlib's code without what it needs
     raise UserError(f'Ray is installed without RLlib ({error}); pip install "critex[rllib]"') from error
-from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner  # noqa: E402
-from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner  # noqa: E402
-from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
 from ray.rllib.connectors.connector_v2 import ConnectorV2  # noqa: E402
 
+from critex.plugins._rllib_checks import REPLAY, check, learner_of  # noqa: E402
 from critex.plugins._rllib_critic import CriticTrunk  # noqa: E402
 
-REPLAY = DQNTorchLearner  # SAC's learner is a subclass
-SUPPORTED = (PPOTorchLearner, IMPALATorchLearner, REPLAY)  # APPO's learner is a subclass of IMPALA's
 MOST_UNFINISHED = 1024  # episodic memories kept; those of a runner that died are never asked for again
 
 Array = NDArray[np.float64]
@@ -68,59 +64,12 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
     """
     if not isinstance(config, AlgorithmConfig):
         raise UserError(f"explore takes an AlgorithmConfig of RLlib, got {type(config).__name__}")
-    base = config._learner_class or config.get_default_learner_class()
-    if not isinstance(base, type) or not issubclass(base, SUPPORTED):
-        raise UserError(
-            f"{type(config).__name__} is not supported; PPO, APPO, IMPALA, DQN and SAC with torch are"
-        )
-    _check(config, base, explorer, explorer_options(explorer, options))
+    base = learner_of(config)
+    check(config, base, explorer, explorer_options(explorer, options))
     learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
     ours = {"explorer": explorer, "alpha": float(alpha), "options": dict(options)}
     return config.learners(
         learner_class=learner, learner_config_dict=config.learner_config_dict | {"critex": ours}
-    )
-
-
-def _check(config: Any, base: type, name: str, options: Any) -> None:
-    """Refuse what would give wrong bonuses."""
-    if config.is_multi_agent:
-        raise UserError("critex.rllib supports a single agent")
-    if getattr(config, "num_aggregator_actors_per_learner", 0):
-        raise UserError(
-            "aggregator actors make batches before the Learner; use num_aggregator_actors_per_learner=0"
-        )
-    if issubclass(base, REPLAY) and (n_step := getattr(config, "n_step", 1)) != 1:
-        raise UserError(f"critex.rllib needs n_step=1, got {n_step}: the bonus belongs to one transition")
-    if config.num_learners > 1 and not (issubclass(base, PPOTorchLearner) and name == "cae"):
-        raise UserError(
-            f"several Learners (num_learners={config.num_learners}) share a memory for PPO with explorer cae only; "
-            "use one Learner and any number of env runners"
-        )
-    explorer = explorer_class(name)
-    if not _episodic(explorer, options):
-        return
-    if issubclass(base, REPLAY):
-        raise UserError(
-            f"a replay buffer mixes episodes, so DQN and SAC need a memory that outlives them, and {name} has an episodic "
-            'one with these options; use cae or counts with scope="lifelong", rnd, or icm'
-        )
-    resumable = issubclass(explorer, Elliptical) and not getattr(options, "thompson_hold", False)
-    if config.batch_mode != "complete_episodes" and (config.num_learners > 1 or not resumable):
-        raise UserError(
-            f"the episodic memory of {name} needs whole episodes here: PPO with "
-            'env_runners(batch_mode="complete_episodes")'
-        )
-
-
-def _episodic(explorer: Any, options: Any) -> bool:
-    """Whether some state of the explorer belongs to one episode."""
-    if parts := getattr(explorer, "explorers", ()):
-        return any(map(_episodic, parts, options.parts()))
-    flags = ("first_visit_only", "thompson_hold")
-    return (
-        explorer.episodic
-        or getattr(options, "scope", "") == "episodic"
-        or any(getattr(options, flag, False) for flag in flags)
     )
 
 
@@ -258,8 +207,8 @@ class BonusConnector(ConnectorV2):
         """Add to this Learner's lifelong memory what the others have observed in the same update."""
         if not self.explorer.episodic:
             own = self.explorer.gram.increment()
-            total = own.to(self.device)
-            torch.distributed.all_reduce(total)
+            total = own.to(self.device, copy=True)
+            torch.distributed.all_reduce(total)  # Σ over all Learners, in place
             others = total.to(own) - own
             self.explorer.gram.merge(0.5 * (others + others.mT))
 

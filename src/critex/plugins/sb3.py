@@ -121,9 +121,9 @@ class ExplorerCallback(BaseCallback):
         self._ends.clear()
 
     def _on_step(self) -> bool:
-        dones = self.locals["dones"]
-        if dones.any():
-            infos, ended = self.locals["infos"], dones.nonzero()[0].tolist()
+        dones = self.locals["dones"].tolist()
+        if True in dones:
+            infos, ended = self.locals["infos"], [i for i, done in enumerate(dones) if done]
             self._ends += [(self._steps, i, infos[i]) for i in ended]
             if not self.on_policy and _dumps_log(self.model, len(ended), self.locals["log_interval"]):
                 self._log()
@@ -198,8 +198,8 @@ class ExplorerCallback(BaseCallback):
     def saved(self) -> dict[str, Any]:
         """Which explorer this is, and its state, in plain values."""
         state = {"explorer": self.explorer.state_dict(), "training": self.training.state_dict()}
-        about = {"explorer": self.name, "options": repr(self.options), "num_envs": self.model.n_envs}
-        return {**about, "state": to_bytes(state)}
+        identity = {"explorer": self.name, "options": repr(self.options), "num_envs": self.model.n_envs}
+        return {**identity, "state": to_bytes(state)}
 
     def _restore(self, saved: dict[str, Any]) -> None:
         ours: dict[str, Any] = {"explorer": self.name, "options": repr(self.options)}

@@ -22,7 +22,7 @@ from torch import Tensor
 from critex.data import Transition
 from critex.data.tree import Tree
 from critex.embedding import Embedding, identity
-from critex.errors import UserError
+from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
 from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
@@ -30,7 +30,15 @@ from critex.plugins._shared_gram import SharedGram
 require_version("torchrl", "0.14", "torchrl")
 
 from tensordict import TensorDict, TensorDictBase  # noqa: E402
-from torchrl.data import Categorical, Composite, OneHot, TensorSpec, Unbounded  # noqa: E402
+from torchrl.data import (  # noqa: E402
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    TensorSpec,
+    Unbounded,
+)
 from torchrl.envs.transforms import Transform  # noqa: E402
 from torchrl.objectives import LossModule  # noqa: E402
 
@@ -97,6 +105,11 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             self._one_hot = isinstance(env.action_spec, OneHot)
             self.action_key = env.action_key
             space = _action_space(env.action_spec, len(env.batch_size))
+            for key in self.in_keys:
+                if key not in env.observation_spec.keys(include_nested=True):
+                    raise unknown(
+                        "observation of this environment", _name(key), map(str, env.observation_spec)
+                    )
             spaces = {_name(k): _space(env.observation_spec[k], len(env.batch_size)) for k in self.in_keys}
             only = len(spaces) == 1
             observation_space = next(iter(spaces.values())) if only else gym.spaces.Dict(spaces)
@@ -273,12 +286,13 @@ def _space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
 
 
 def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
-    if isinstance(spec, OneHot):
-        return gym.spaces.Discrete(int(spec.shape[-1]))
-    if isinstance(spec, Categorical):
-        return gym.spaces.Discrete(int(spec.space.n))
-    if spec.dtype.is_floating_point:
-        return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
+    if not isinstance(spec, MultiOneHot | MultiCategorical):  # subclasses of the next two
+        if isinstance(spec, OneHot):
+            return gym.spaces.Discrete(int(spec.shape[-1]))
+        if isinstance(spec, Categorical):
+            return gym.spaces.Discrete(int(spec.space.n))
+        if spec.dtype.is_floating_point:
+            return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
     raise UserError(
         f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are"
     )
