@@ -102,3 +102,29 @@ def test_minihack_has_the_cells_of_table_5() -> None:
     assert suite.seeds == table.seeds and all(
         suite.steps(task, method) == 20_000_000 for task, method in suite.cells()
     )
+
+
+def test_habitat_has_the_cells_of_table_6() -> None:
+    suite, table = SUITES["habitat"], paper_table("habitat")
+    assert {(task.name, method.name) for task, method in suite.cells()} == table.scores.keys()
+    assert suite.seeds == table.seeds and suite.measure == "coverage"
+    task, method = next(suite.cells())
+    config = cli.train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
+    assert config.steps == 100_000_000 and config.eval_every % (config.num_envs * config.rollout) == 0
+
+
+def test_visual_gives_every_method_one_alpha_and_one_scaling() -> None:
+    suite = SUITES["visual"]
+    (task,) = suite.tasks
+    learners = [method for method in suite.methods if method.explorer != "none"]
+    assert [method.name for method in suite.methods if method not in learners] == [
+        *("reference-random", "reference-wall", "ppo_recurrent"),
+    ]
+    configs = [cli.train_config(m.algorithm, list(suite.arguments(task, m)[1:])) for m in learners]
+    assert [config.explorer for config in configs] == ["cae", "cae_plus", "e3b", "rnd", "icm", "noveld"]
+    assert {(config.alpha, config.bonus.scaling) for config in configs} == {(0.1, "welford")}
+    for config in configs:
+        assert config.normalize_advantage and config.env.startswith("VizdoomExplore-train")
+        assert config.eval_env.startswith("VizdoomExplore-test")
+        assert task.steps is not None and task.steps % (config.num_envs * config.rollout) == 0
+        assert task.steps % config.eval_every == 0  # so that the last evaluation follows the last update
