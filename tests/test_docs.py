@@ -233,3 +233,29 @@ def test_every_metric_of_an_explorer_is_on_its_page(explorer: str, tmp_path: Pat
     assert "bonus" in names
     assert ("phi_drift" in names) == bool(flags)
     assert not names - named(f"explorers/{explorer}.md", "algorithms/dqn.md", "runs.md")
+
+
+def test_figures_of_the_readme_follow_the_readers_colours() -> None:
+    pictures = re.findall(r"^!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert pictures
+    for picture in pictures:
+        content = (ROOT / picture).read_bytes()
+        if picture.endswith(".png"):
+            assert content[25] == 6, (
+                f"{picture} has no transparent background"
+            )  # colour type of the header: RGBA
+        else:
+            assert b"prefers-color-scheme: dark" in content
+
+
+def test_a_long_formula_scrolls_by_itself() -> None:
+    pytest.importorskip("latex2mathml")
+    scope: dict[str, Any] = {}
+    exec((ROOT / "docs" / "_hooks" / "mathml.py").read_text(encoding="utf-8"), scope)
+    page = scope["on_page_content"](
+        r'<div class="arithmatex">\[x\]</div> <span class="arithmatex">\(y\)</span>'
+    )
+    assert page.startswith('<div class="formula"><math') and page.count('class="formula"') == 1
+    assert ".formula { overflow-x: auto" in (ROOT / "docs" / "assets" / "extra.css").read_text(
+        encoding="utf-8"
+    )

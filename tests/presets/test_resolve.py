@@ -15,6 +15,12 @@ DOOR = "MiniGrid-DoorKey-8x8-v0"
 IDS = ("CartPole-v1", "DeepSea-10-v0", DOOR, "Hopper-v4", "MiniHack-MultiRoom-N4-v0", "Pendulum-v1")
 
 
+def test_dqn_on_minigrid_learns_early_and_forgets_each_episode() -> None:
+    cfg = default_config("dqn", "cae", None, DOOR)
+    assert (cfg.learning_starts, cfg.train_every, cfg.bonus.scope) == (1_000, 4, "episodic")
+    assert default_config("dqn", "cae", None, "CartPole-v1").learning_starts == 10_000
+
+
 def test_minigrid_has_sixteen_envs_unless_the_user_says_otherwise() -> None:
     plain, named = default_config("ppo", "cae", None, DOOR), default_config("ppo", "cae", "minigrid", DOOR)
     assert plain.num_envs == named.num_envs == 16 and plain.hidden == (128,) and plain.env == DOOR
