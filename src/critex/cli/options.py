@@ -95,10 +95,10 @@ def _describe(hint: Any) -> tuple[str, tuple[str, ...]]:
         return _describe(args[0])
     if origin in (Union, types.UnionType):
         members = [_describe(arg) for arg in args if arg is not type(None)]
+        if len(members) == 1:
+            return members[0]
         choices = tuple(choice for _, own in members for choice in own)
-        return "|".join(metavar.strip("{}") for metavar, _ in members) if members[1:] else members[0][
-            0
-        ], choices
+        return "|".join(metavar.strip("{}").replace(",", "|") for metavar, _ in members), choices
     if origin is Literal:
         choices = tuple(map(str, args))
         return f"{{{','.join(choices)}}}", choices
@@ -237,5 +237,5 @@ def _message(box: str) -> str:
     # An option of several types: tyro adds the error of each.
     several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
     return re.sub(
-        several, lambda m: f"{m[1]} takes {m[2].replace('{', '').replace('}', '')}, not {m[3]}", message
+        several, lambda m: f"{m[1]} takes {re.sub('[{}]', '', m[2]).replace(',', '|')}, not {m[3]}", message
     )

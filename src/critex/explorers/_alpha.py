@@ -131,7 +131,8 @@ class Alpha:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from there."""
-        self.value, self._steps = state["value"], state["steps"]
+        self.value = state["value"] if self.rule else self.value  # a number comes from the options alone
+        self._steps = state["steps"]
         self._sums = list(state["sums"])
         first, second, third = (Moments(*moments) for moments in state["moments"])
         self._moments = (first, second, third)
