@@ -125,10 +125,11 @@ class MakeEnv:
 def test_collectors_in_several_processes_share_one_memory(tmp_path: Path) -> None:
     make = MakeEnv(tmp_path / "gram")
     collector = MultiSyncCollector(
-        [make, make], phi_policy(), frames_per_batch=40, total_frames=80, init_random_frames=0
+        [make, make], phi_policy(), frames_per_batch=40, total_frames=400, init_random_frames=0
     )
-    batches = [data.clone() for data in collector]
-    workers = collector.state_dict()
+    rounds = iter(collector)
+    batches = [next(rounds).clone() for _ in range(2)]
+    workers = collector.state_dict()  # the workers are gone once all frames are collected
     collector.shutdown()
     # φ holds the one-hot action too, so every step adds ‖φ‖² + 1 to tr A.
     mass = [float(data["phi"].double().square().sum()) + data.numel() for data in batches]

@@ -162,11 +162,11 @@ class EarlyShare:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that it has counted."""
-        return {"running": {env: list(x) for env, x in self._running.items()}, "shares": list(self._shares)}
+        return {"running": [[env, *x] for env, x in self._running.items()], "shares": list(self._shares)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state."""
-        self._running = {env: list(x) for env, x in state["running"].items()}
+        self._running = {int(env): list(x) for env, *x in state["running"]}
         self._shares = deque(state["shares"], maxlen=EPISODES)
 
 

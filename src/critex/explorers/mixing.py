@@ -24,7 +24,7 @@ class ExplorationConfig(Options):
     e3b*noveld or rnd+counts. Its own options are --bonus.*"""
     preset: str | None = None
     """Settings to start from: paper (the method as printed), official (as in the released code) or official_root (that
-    code's option with the square root). Settings of a family (deepsea, minigrid, minihack) apply to its ids without
+    code's option with the square root). Settings of a family (compact, deepsea, minigrid, minihack) apply to its ids without
     being asked for. Flags override both."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
