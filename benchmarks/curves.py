@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from critex.errors import UserError
 from critex.results.cells import SCORES
 from critex.results.runs import RunData, load_run
 from critex.suite.manifest import MANIFEST, read_manifest
@@ -53,7 +54,11 @@ def main() -> None:
     totals: list[dict[str, Any]] = []
     for path in sorted(p.parent for p in args.runs.glob("*/*/seed-*/config.toml")):
         task, method = path.parts[-3:-1]
-        run = load_run(path, problems)
+        try:
+            run = load_run(path, problems)
+        except UserError as error:  # it has just begun
+            problems.append(f"{error}; left out")
+            continue
         rows = curve(run, series, args.every)
         curves += [(task, method, run.seed, step, n, f"{mean:.5g}") for step, n, mean in rows]
         totals.append(

@@ -142,7 +142,7 @@ _SUITES = (
 
 # Reward-free exploration through a camera. One α and one scaling for all: the bonus is divided by its running standard
 # deviation, and the advantages, which compact.toml normalises, make PPO's step independent of what scale is left. All runs of
-# a seed are evaluated on the same episodes. A run takes about six minutes of one CPU core.
+# a seed are evaluated on the same episodes.
 VISUAL = Suite(
     "visual",
     "Table 6's setting on ViZDoom: how much of unseen levels is discovered without any reward",
