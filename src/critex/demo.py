@@ -22,8 +22,8 @@ ABOUT = (
     "stays near the left edge and scores about 0. With CAE, the critic's own features tell which cells are new, and the "
     "same DQN explores them systematically: with UCB it finds the treasure about halfway through these "
     f"{EPISODES} episodes and scores 0.99; Thompson sampling takes longer, and a seed may need more episodes than that. "
-    "Compare the heat maps of visited cells. Conclude that directed exploration makes the difference here, and no more: this is one task, "
-    "chosen because undirected exploration fails on it."
+    "Compare the heat maps of visited cells. Conclude that directed exploration makes the difference here, and no more: "
+    "this is one task, chosen because undirected exploration fails on it."
 )
 METHODS = {
     "dqn (ε-greedy)": "--explorer none",
