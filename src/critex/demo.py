@@ -20,7 +20,7 @@ ABOUT = (
     "right. A treasure worth 1 lies at the bottom right, and every step to the right costs a little, so only one of "
     f"2^{SIZE} action sequences pays, with a return of 0.99, and all others teach the agent to go left. ε-greedy DQN "
     "stays near the left edge and scores about 0. With CAE, the critic's own features tell which cells are new, and the "
-    "same DQN explores them systematically: with UCB it finds the treasure early in these "
+    "same DQN explores them systematically: with UCB it finds the treasure about halfway through these "
     f"{EPISODES} episodes and scores 0.99; Thompson sampling takes longer, and a seed may need more episodes than that. "
     "Compare the heat maps of visited cells. Conclude that directed exploration makes the difference here, and no more: "
     "this is one task, chosen because undirected exploration fails on it."
