@@ -107,7 +107,8 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # Ray's default of 15 would starve them on a busy machine
+    # Ray's default of 15 would starve the workers on a busy machine.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(
         address=made.address, log_to_driver=False, logging_level="ERROR"
