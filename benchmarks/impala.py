@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -120,6 +121,10 @@ def main() -> None:
     args = parser.parse_args()
     rounds, counts = (4, []) if args.quick else (args.rounds, args.workers)
     limit_threads(1)
+    # Python puts the directory of this script first, and Ray does so in its workers; minihack.py would hide the package.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+    sys.argv[0] = str(here.parent / "impala.py")
 
     cfg = default_config("impala", args.explorer, None, args.env)
     contestants = {

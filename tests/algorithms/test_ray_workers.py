@@ -107,6 +107,8 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray's default of 15 would starve the workers on a busy machine.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(
         address=made.address, log_to_driver=False, logging_level="ERROR"
@@ -143,15 +145,24 @@ def workers_of(path: Path, updates: list[Any], **options: Any) -> Path:
 
 
 def actor_processes() -> list[int]:
-    """Process ids of the workers on this machine."""
+    """Process ids of the workers that this process started; other runs on this machine may have workers, too."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if entry.read_bytes().startswith(b"ray::RemoteWorker"):
-                found.append(int(entry.parent.name))
+            worker = int(entry.parent.name)
+            if (
+                entry.read_bytes().startswith(b"ray::RemoteWorker")
+                and _parent(_parent(worker)) == os.getpid()
+            ):
+                found.append(worker)  # a child of Ray's daemon, which is a child of this process
         except OSError:
             continue
     return found
+
+
+def _parent(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
 
 
 @pytest.mark.slow

@@ -221,11 +221,14 @@ class RayWorkers:
                     slot.news.append(gain)
 
     def card(self) -> dict[str, Any]:
-        """The card of one worker."""
-        self._order()
-        for slot in self._slots:
+        """The card of the worker that answers first; one that waits for a CPU never would."""
+        asked = [slot.actor.card.remote() for slot in self._slots]
+        while asked:
+            ready, asked = self._ray.wait(asked, timeout=PATIENCE)
+            if not ready:
+                break
             with contextlib.suppress(self._ray.exceptions.RayError):
-                card: dict[str, Any] = self._ray.get(slot.actor.card.remote(), timeout=PATIENCE)
+                card: dict[str, Any] = self._ray.get(ready[0])
                 return card
         return {}
 
