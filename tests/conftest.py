@@ -9,6 +9,7 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  Ray's default, 15, starves its workers beside other tests
 # A shell lets what it runs in the background ignore Ctrl-C, and the tests and their children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("default", deadline=None, print_blob=True)
