@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import ExplorationConfig, _alpha
-from critex.explorers._alpha import RATIO, Alpha
+from critex.explorers._alpha import RATIO, Alpha, fixed_alpha
 from critex.run.config import from_dict, to_dict
 
 GAMMA = 0.9
@@ -171,3 +171,10 @@ def test_the_option() -> None:
         train_config("dqn", ["--alpha", "-1"])
     with pytest.raises(UserError, match="config key 'alpha'"):
         from_dict(ExplorationConfig, {"alpha": "car"})
+
+
+@pytest.mark.parametrize("alpha", ["auto", float("nan"), -1.0])
+def test_other_loops_take_a_number(alpha: Any) -> None:
+    with pytest.raises(UserError, match="alpha"):
+        fixed_alpha(alpha)
+    assert fixed_alpha(0.5) == 0.5

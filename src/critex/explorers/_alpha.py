@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from critex.console import notice
+from critex.errors import UserError
 from critex.ranges import NonNegative
 
 AlphaOption = NonNegative | Literal["auto", "auto_decay"]
@@ -20,6 +21,15 @@ RECENT = 10_000
 """Steps that the reported share of the bonus covers, with exponentially falling weights."""
 DENSE = 0.01
 """Share of steps with a reward from which on a bonus larger than the reward is worth a warning."""
+
+
+def fixed_alpha(alpha: float) -> float:
+    """α as a number, for loops and trainers that are not critex's own."""
+    if isinstance(alpha, str):
+        raise UserError(f"alpha={alpha!r} is a rule of critex's own algorithms; give a number")
+    if not (math.isfinite(alpha) and alpha >= 0):
+        raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
+    return float(alpha)
 
 
 class Moments:

@@ -6,7 +6,6 @@ rewards = rewards + explorer(obs, actions, ended=terminated | truncated)    # + 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from operator import itemgetter
@@ -22,6 +21,7 @@ from critex.data.tree import tree_leaves
 from critex.embedding import Embedding, Form
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
+from critex.explorers._alpha import fixed_alpha
 from critex.explorers.elliptical import Elliptical
 
 from ._loop import (
@@ -98,8 +98,6 @@ class CAE(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if not (math.isfinite(alpha) and alpha >= 0):
-            raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
         if num_actions is not None and action_dim is not None:
             raise UserError(
                 "give num_actions for discrete actions or action_dim for continuous ones, not both"
@@ -111,7 +109,7 @@ class CAE(nn.Module):
             num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
             if num_actions is None and action_dim is None:
                 num_actions, action_dim = of_envs[2:]
-        self.alpha = alpha
+        self.alpha = fixed_alpha(alpha)
         self._episodes = Episodes(autoreset or "same_step")
         embed = embed_of(critic)
         form = form_of(embed) if embedding == "auto" else embedding

@@ -27,6 +27,7 @@ from critex.data import Transition
 from critex.data.tree import tree_map
 from critex.errors import UserError
 from critex.explorers import Elliptical, Setting
+from critex.explorers._alpha import fixed_alpha
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -67,7 +68,7 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
     base = learner_of(config)
     check(config, base, explorer, explorer_options(explorer, options))
     learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
-    ours = {"explorer": explorer, "alpha": float(alpha), "options": dict(options)}
+    ours = {"explorer": explorer, "alpha": fixed_alpha(alpha), "options": dict(options)}
     return config.learners(
         learner_class=learner, learner_config_dict=config.learner_config_dict | {"critex": ours}
     )

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from critex.data import Transition
 from critex.errors import UserError
 from critex.explorers import Explorer, Setting
+from critex.explorers._alpha import fixed_alpha
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -72,7 +73,7 @@ class ExplorerCallback(BaseCallback):
         **options: Any,
     ) -> None:
         super().__init__(verbose)
-        self.name, self.alpha, self.fresh = explorer, float(alpha), fresh
+        self.name, self.alpha, self.fresh = explorer, fixed_alpha(alpha), fresh
         self.options = explorer_options(explorer, options)
         self.rollout: Transition | None = None
         """The steps [T, N] that SB3 collected last, as the explorer saw them."""

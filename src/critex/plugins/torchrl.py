@@ -24,6 +24,7 @@ from critex.data.tree import Tree
 from critex.embedding import Embedding, identity
 from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
+from critex.explorers._alpha import fixed_alpha
 from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
 
@@ -87,7 +88,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             raise UserError("give dim=, the length of φ")
         if phi_key is not None and options.get("embedding") == "next_state":
             raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
-        self.name, self.alpha, self.seed = explorer, float(alpha), seed
+        self.name, self.alpha, self.seed = explorer, fixed_alpha(alpha), seed
         self.options = explorer_options(explorer, options)
         # A tuple, so that the critic's parameters are not registered here.
         self._critic = (embed, phi_key, dim, takes_action)
