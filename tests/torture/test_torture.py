@@ -12,11 +12,9 @@ TORTURE = Path(__file__).with_name("torture.py")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "scale"), [("kills", 0.05), ("files", 0.05), ("inputs", 0.02), ("arrays", 0.1)]
-)
-def test_a_short_attack_finds_nothing(name: str, scale: float) -> None:
-    command = [sys.executable, str(TORTURE), "--scale", str(scale), "--seed", "1", name]
+def test_a_short_attack_finds_nothing() -> None:
+    names = ("kills", "files", "inputs", "arrays")
+    command = [sys.executable, str(TORTURE), "--scale", "0.03", "--seed", "1", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"| {name}" in done.stdout
+    assert all(f"| {name}" in done.stdout for name in names)
