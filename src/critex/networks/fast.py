@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import is_
 from typing import Any, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -48,19 +47,11 @@ def faster(quick: Callable[..., Any], **networks: type[nn.Module]) -> Callable[[
 
 def is_plain(network: Any, kind: type[nn.Module]) -> bool:
     """Whether a network is exactly a `kind` on vectors, of Linear and ReLU layers and a linear head, unmodified."""
-    if type(network) is not kind:
-        return False
-    known = _plain.get(network)
-    if known is not None and known.unchanged():
-        return True
-    if not _looks_plain(network):
-        return False
-    _plain[network] = _Plain(network)
-    return _plain[network].unchanged()
-
-
-def _looks_plain(network: Any) -> bool:
-    if type(network.encode) is not Flatten or type(network.body) is not nn.Sequential:
+    if (
+        type(network) is not kind
+        or type(network.encode) is not Flatten
+        or type(network.body) is not nn.Sequential
+    ):
         return False
     hidden: list[Any] = list(network.body)
     linears, activations = [*hidden[::2], network.head], hidden[1::2]
@@ -68,35 +59,14 @@ def _looks_plain(network: Any) -> bool:
         len(hidden) == 2 * len(activations)
         and all(type(m) is nn.ReLU for m in activations)
         and all(type(m) is nn.Linear and m.bias is not None for m in linears)
+        and all(m.weight.requires_grad and m.bias.requires_grad for m in linears)
+        and not any(_changed(m) for m in (network, network.encode, network.body, *hidden, network.head))
     )
 
 
-class _Plain:
-    """A network that was plain when last looked at. `unchanged` is called at every update, so it has to be quick."""
-
-    def __init__(self, network: nn.Module) -> None:
-        modules = list(network.modules())
-        self.children: list[Any] = [m._modules for m in modules]
-        self.parameters: list[Any] = [m._parameters for m in modules]
-        self.own: list[Any] = [m.__dict__ for m in modules]
-        self.hooks: list[Any] = [own[name] for own in self.own for name in HOOKS]
-        self.before = self.now()
-
-    def now(self) -> list[Any]:
-        return [value for held in (*self.children, *self.parameters) for value in held.values()]
-
-    def unchanged(self) -> bool:
-        """The same modules and parameters, all trained, without hooks or methods of their own."""
-        return (
-            not any(self.hooks)
-            and not any("forward" in own or "embed" in own for own in self.own)
-            and all(map(is_, self.before, now := self.now()))
-            and len(now) == len(self.before)
-            and all(p.requires_grad for held in self.parameters for p in held.values())
-        )
-
-
-_plain: WeakKeyDictionary[nn.Module, _Plain] = WeakKeyDictionary()
+def _changed(module: nn.Module) -> bool:
+    own = module.__dict__
+    return "forward" in own or "embed" in own or any(own.get(name, True) for name in HOOKS)
 
 
 def layers_of(network: Any) -> Layers:
