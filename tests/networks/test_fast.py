@@ -182,3 +182,27 @@ def test_known_gradients_are_what_autograd_returns_or_none() -> None:
     assert known_gradients(loss, critics[:-1]) is None
     critics[0].register_hook(lambda g: 2 * g)
     assert known_gradients(loss, critics) is None
+
+
+def test_the_actors_pass_is_shared_only_while_weights_and_observations_stay() -> None:
+    """The temperature's pass serves the next actor loss; after any change that loss is computed afresh."""
+    with double_precision():
+        fast, slow = (make(sac, fast=fast) for fast in (True, False))
+        obs = batch(16).obs.double()
+
+        def losses(between: Any) -> list[Tensor]:
+            found = []
+            for agent in (fast, slow):
+                torch.manual_seed(0)
+                agent.temperature_loss(obs)
+                between(agent)
+                found += [agent.actor_loss(obs), agent.actor_loss(obs)]  # the second has no pass to share
+            return found
+
+        def change(agent: Any) -> None:
+            with torch.no_grad():
+                agent.actor.head.bias.add_(0.1)
+
+        for between in (lambda _: None, change):
+            a, b, c, d = losses(between)
+            torch.testing.assert_close((a, b), (c, d), rtol=1e-10, atol=1e-12)

@@ -31,7 +31,7 @@ from critex.envs import Envs
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import ActorCriticConfig, Adam, Critic, action_range, encoder, minimise, mlp, polyak_
-from critex.networks.fast import faster, soft_actor_loss, twin_critic_loss
+from critex.networks.fast import faster, soft_actor_loss, temperature_loss, twin_critic_loss
 from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
 
@@ -99,7 +99,11 @@ class Actor(nn.Module):
 
     def gaussian(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """Mean and log σ before squashing, [..., a] each."""
-        mean, raw = self.head(self.body(self.encode(obs))).chunk(2, dim=-1)
+        return self.split(self.head(self.body(self.encode(obs))))
+
+    def split(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log σ from the output of the head, [..., 2a]."""
+        mean, raw = out.chunk(2, dim=-1)
         return mean, self.log_std_centre + self.log_std_scale * raw.tanh()
 
     def squash(self, u: Tensor) -> Tensor:
@@ -108,7 +112,10 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tree) -> tuple[Tensor, Tensor]:
         """A sample [..., a], reparameterised, and log π(a|s) [...]."""
-        mean, log_std = self.gaussian(obs)
+        return self.sample(*self.gaussian(obs))
+
+    def sample(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+        """The same from the Gaussian before squashing."""
         z = torch.randn_like(mean)
         t = (mean + log_std.exp() * z).tanh()
         slope = torch.addcmul(self.scale, self.scale, t.square(), value=-1)  # da/du
@@ -198,6 +205,13 @@ class SAC:
         loss: Tensor = self.log_entropy_coef.exp().detach() * log_prob - q
         return loss.mean()
 
+    @faster(temperature_loss, actor=Actor)
+    def temperature_loss(self, obs: Tree) -> Tensor:
+        """−entropy_coef·(mean log π(a|s) + H̄), a ~ π(s), with the target entropy −H̄."""
+        with torch.no_grad():
+            surplus = self.actor(obs)[1].mean() + self.target_entropy
+        return -self.log_entropy_coef.exp() * surplus
+
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """One gradient step of the critics, of actor and temperature when due, and one target update.
 
@@ -221,15 +235,12 @@ class SAC:
         return losses | {"loss": loss.detach()} | self.actor_losses
 
     def update_actor(self, obs: Tree) -> None:
-        """One step of the actor, then one of the temperature on −entropy_coef·(log π + H̄), with fresh actions."""
+        """One step of the actor, then one of the temperature, with fresh actions."""
         loss = self.actor_loss(obs)
         minimise(loss, self.actor_optimizer)
-        coef = self.log_entropy_coef.exp()
+        self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": self.log_entropy_coef.detach().exp()}
         if self.cfg.entropy_coef is None:
-            with torch.no_grad():
-                surplus = self.actor(obs)[1].mean() + self.target_entropy
-            minimise(-coef * surplus, self.entropy_optimizer)
-        self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": coef.detach()}
+            minimise(self.temperature_loss(obs), self.entropy_optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         state = {name: getattr(self, name).state_dict() for name in self._parts}
