@@ -238,7 +238,10 @@ class SAC:
         """One step of the actor, then one of the temperature, with fresh actions."""
         loss = self.actor_loss(obs)
         minimise(loss, self.actor_optimizer)
-        self.actor_losses = {"loss_actor": loss.detach(), "entropy_coef": self.log_entropy_coef.detach().exp()}
+        self.actor_losses = {
+            "loss_actor": loss.detach(),
+            "entropy_coef": self.log_entropy_coef.detach().exp(),
+        }
         if self.cfg.entropy_coef is None:
             minimise(self.temperature_loss(obs), self.entropy_optimizer)
 
