@@ -57,7 +57,16 @@ def test_import_critex_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["--version"], ["help", "suite", "run"], ["resume", "--help"], ["suite"]]
+    "args",
+    [
+        ["--help"],
+        ["--version"],
+        ["help", "suite", "run"],
+        ["resume", "--help"],
+        ["suite"],
+        ["train"],
+        ["regret"],
+    ],
 )
 def test_help_does_not_load_torch(args: list[str]) -> None:
     call = (
@@ -67,7 +76,7 @@ def test_help_does_not_load_torch(args: list[str]) -> None:
     assert not modules & {"torch", "numpy", "gymnasium", "scipy", "tyro", "rich"}
 
 
-@pytest.mark.parametrize("args", [["trian"], ["resume", "--alow-import"], ["suite", "rum"]])
+@pytest.mark.parametrize("args", [["trian"], ["resume", "--alow-import"], ["suite", "rum"], ["train", "td4"]])
 def test_a_typo_is_found_without_torch(args: list[str]) -> None:
     call = (
         f"import contextlib; from critex.cli import main\nwith contextlib.suppress(SystemExit): main({args})"

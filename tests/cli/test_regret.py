@@ -7,6 +7,7 @@ import pytest
 from critex.cli import main
 from critex.cli.regret import claim
 from critex.report.regret import read_results
+from critex.theory.suites import SUITES
 
 
 def run_cell(out, problem, method, episodes):
@@ -46,6 +47,13 @@ def test_run_what_is_missing_then_show_it(tmp_path, capsys):
     assert results[0].slope.low <= results[0].slope.value <= results[0].slope.high
     card = json.loads((kept.parent / "card.json").read_text())
     assert card["potential"] <= card["potential_bound"]
+
+
+def test_help_names_every_suite(capsys):
+    with pytest.raises(SystemExit):
+        main(["regret", "run", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(name in printed for name in SUITES)
 
 
 def test_the_terms_of_the_theorem_are_drawn(tmp_path, capsys):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from critex.envs.families import refuse_import
 from critex.errors import UserError
-from critex.explorers import explorer_class
 from critex.registry import Registry
-from critex.run import from_dict
 
 ALGORITHMS = Registry(
     "algorithm",
@@ -31,6 +28,10 @@ def algorithm_module(name: str) -> Any:
 
 def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) -> Any:
     """The options in a run's config.toml; one that would import a module is refused unless `allow_import`."""
+    from critex.envs.families import refuse_import  # these load torch; the names above do not
+    from critex.explorers import explorer_class
+    from critex.run import from_dict
+
     data = dict(data)
     bonus = data.pop("bonus", None)
     data.pop("compile", None)  # an option of earlier versions, without effect on results

@@ -13,7 +13,6 @@ from typing import TextIO
 from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, unknown
-from critex.suite.jobs import Job
 
 PROG = "critex regret"
 
@@ -23,7 +22,8 @@ class RunOptions(ranges.Options):
     """Run what is missing of a suite. Called again it continues: finished runs are kept, unfinished ones start over."""
 
     name: str
-    """all, mdps, bandits, or one problem: riverswim, deepsea, lock, random, linear, linear-bandit, … (default: all)"""
+    """all, mdps, bandits, or one problem: riverswim, deepsea, lock, random, linear, linear-bandit, quadratic-bandit,
+    cosine-bandit (default: all)"""
     out: Path = Path("runs/regret")
     """Directory of the runs. It belongs to one suite with one budget."""
     jobs: ranges.Count = 2
@@ -58,25 +58,16 @@ class CellOptions(ranges.Options):
     out: Path = Path()
 
 
-class RegretJob(Job):
-    """One method on one problem, all seeds at once. It is short, so one that was interrupted starts over."""
-
-    def arguments(self) -> list[str]:
-        return ["regret", "cell", *self.train, "--out", str(self.out.absolute())]
-
-
 ACTIONS = {"run": RunOptions, "show": ShowOptions, "cell": CellOptions}
 
 
 def main(args: list[str]) -> None:
     """Run the subcommand that the first argument names."""
     if not args or args[0] in ("-h", "--help"):
-        from critex.theory.suites import SUITES
-
         print(f"usage: {PROG} run [NAME] [OPTIONS] | show DIR\n")
         print("  run   Run what is missing of a suite of problems and methods.")
         print("  show  Print regrets and slopes, and write a page with log-log curves.\n")
-        print(f"suites: {', '.join(SUITES)}")
+        print(f"{PROG} run --help names the suites.")
         return
     action, *rest = args
     if action not in ACTIONS:
@@ -94,8 +85,14 @@ def main(args: list[str]) -> None:
 
 def run(options: RunOptions) -> None:
     """Run what is missing of a suite, then show it."""
-    from critex.suite import launch
+    from critex.suite import Job, launch
     from critex.theory.suites import SUITES
+
+    class RegretJob(Job):
+        """One method on one problem, all seeds at once. It is short, so one that was interrupted starts over."""
+
+        def arguments(self) -> list[str]:
+            return ["regret", "cell", *self.train, "--out", str(self.out.absolute())]
 
     suite, out = SUITES[options.name], options.out
     claim(out, suite.name, options.budget)

@@ -36,9 +36,10 @@ def main(args: list[str]) -> None:
 def train_config(name: str, args: list[str]) -> Any:
     """The options of `critex train`; flags override the preset, which overrides the defaults."""
     from critex.algorithms import algorithm_module
-    from critex.presets import default_config
 
     config = algorithm_module(name).Config
+    from critex.presets import default_config  # after a wrong name was refused: it loads torch
+
     explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))
     default = default_config(name, explorer or config.explorer, preset, env)
     # The explorer decides which options --bonus.* exist, so the type of that field is set here.
