@@ -210,7 +210,8 @@ class SAC:
         """−entropy_coef·(mean log π(a|s) + H̄), a ~ π(s), with the target entropy −H̄."""
         with torch.no_grad():
             surplus = self.actor(obs)[1].mean() + self.target_entropy
-        return -self.log_entropy_coef.exp() * surplus
+        loss: Tensor = -self.log_entropy_coef.exp() * surplus
+        return loss
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
         """One gradient step of the critics, of actor and temperature when due, and one target update.
