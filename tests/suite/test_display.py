@@ -62,6 +62,8 @@ def test_a_row_for_each_job_or_for_those_that_matter(tmp_path: Path, monkeypatch
     monkeypatch.setattr(module, "ROWS", 3)
     text = shown()
     assert "seed-3" not in text and "seed-0" not in text and "seed-1" in text and "seed-2" in text
+    states = dict.fromkeys(jobs, "waits")
+    assert len(shown().split("\n")) == 2  # the title, no empty frame
 
 
 def test_lines_for_a_log_file(

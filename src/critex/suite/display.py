@@ -105,6 +105,8 @@ class Board:
                 clock((job.steps - step) / speed) if speed and state.startswith("runs") else "",
                 state,
             )
+        if not table.row_count:  # many jobs, and none has started yet: the title alone
+            table.show_header, table.box = False, None
         return table
 
 
