@@ -39,6 +39,12 @@ class Task:
     episode: int
     """Steps between two draws of BDQN; A is rebuilt after 20 of them."""
     flags: str = ""
+    cae: str = ""
+    """Options of CAE that differ from the environment's own settings: a memory for life, as BDQN has."""
+
+    def fill(self, setting: str) -> str:
+        """A method's flags on this task."""
+        return setting.format(episode=self.episode, rebuild=20 * self.episode, cae=self.cae)
 
 
 SEAS = {n: Task(f"DeepSea-{n}-v0", 250 * n, n) for n in (8, 10, 14)}
@@ -46,6 +52,7 @@ GRID = Task(
     "MiniGrid-Empty-5x5-v0", 5_000, 50,
     "--hidden 128 --learning-rate 1e-3 --batch-size 64 --buffer-size 10000 --learning-starts 200 --train-every 4"
     " --target-every 200 --eval-every 250 --eval-episodes 1",
+    " --bonus.scope lifelong --bonus.strategy ucb --bonus.no-zero-first --bonus.ridge 1",
 )  # fmt: skip
 TASKS = (*SEAS.values(), GRID)
 TUNING = (SEAS[8], GRID)  # each kind of task is tuned by itself
@@ -54,7 +61,9 @@ POSTERIOR = (
     f"--bonus-in value {GREEDY} --bonus.embedding block --bonus.phi-norm 10 --bonus.rebuild-every {{rebuild}}"
 )
 METHODS = {
-    "CAE": [f"--explorer cae --bonus.scaling none {POSTERIOR} --alpha {a}" for a in (0.01, 0.03, 0.1, 0.3)],
+    "CAE": [
+        f"--explorer cae --bonus.scaling none{{cae}} {POSTERIOR} --alpha {a}" for a in (0.01, 0.03, 0.1, 0.3)
+    ],
     "BDQN": [
         f"--explorer bdqn --bonus.sample-every {{episode}} {POSTERIOR} --alpha {a}"
         for a in (0.01, 0.03, 0.1, 0.3)
@@ -72,7 +81,7 @@ def train(part: str, task: Task, method: str, setting: str, seed: int) -> dict[s
     """One run, or what it left behind: the steps until it was solved, or nothing."""
     number = METHODS[method].index(setting)
     out = RUNS / part / f"{task.env}-{method}-{number}-{seed}"
-    flags = setting.format(episode=task.episode, rebuild=20 * task.episode)
+    flags = task.fill(setting)
     if not (out / "card.json").exists():
         command = (
             f"train dqn --env {task.env} --steps {task.steps} --seed {seed} {EVERY} {task.flags} {flags}"
@@ -90,7 +99,7 @@ def best(method: str, task: Task, rows: list[dict[str, Any]]) -> str:
     kind = next(t for t in TUNING if t.env.partition("-")[0] == task.env.partition("-")[0])
 
     def steps(setting: str) -> float:
-        flags = setting.format(episode=kind.episode, rebuild=20 * kind.episode)
+        flags = kind.fill(setting)
         tried = [r for r in rows if (r["part"], r["task"], r["flags"]) == ("tune", kind.env, flags)]
         return min((float(r["solved"]) for r in tried if r["solved"]), default=math.inf)
 

@@ -2,6 +2,7 @@
 
 python benchmarks/regret.py speed    regret-steps per second of CPU time beside a plain numpy LSVI-UCB, over d, H and K
 python benchmarks/regret.py tune     α of every method → tuned.toml, results/regret/tuning.csv
+python benchmarks/regret.py tables   the tables of docs/theory.md, from results/regret/slopes.csv
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critex.theory import Streams, optimal, regret
+from critex.theory.bandits import BANDITS
 from critex.theory.peers import LSVIUCB
-from critex.theory.problems import Problem, linear_mdp, riverswim
+from critex.theory.problems import PROBLEMS, Problem, linear_mdp, riverswim
 from critex.theory.suites import ALPHAS, BANDIT_METHODS, MDP_METHODS, TUNING_SEEDS, run_cell
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +31,20 @@ TUNING: dict[str, tuple[Iterable[str], tuple[str, ...]]] = {
     "bandits": (BANDIT_METHODS, ("linear-bandit", "cosine-bandit")),
 }
 TUNING_EPISODES = 300
+TABLE_1 = {
+    "lsvi-ucb": "LSVI-UCB | ✓ | ✗ | ✗ | ✗",
+    "nn-ucb": "NN-UCB | ✓ | ✓ | ✗ | ✗",
+    "opt-rlsvi": "OPT-RLSVI | ✓ | ✗ | ✗ | ✗",
+    "lsvi-phe": "LSVI-PHE | ✓ | ✓ | ✓ | ✗",
+    "bdqn": "BDQN | ✓ | ✗ | ✓ | ✓",
+    "acb": "ACB | ✓ | ✗ | ✓ | ✓",
+    "lmcdqn": "LMCDQN | ✓ | ✗ | ✓ | ✓",
+    "cae-ucb": "CAE, Algorithm 3, UCB | ✓ | ✓ | ✓ | ✓",
+    "cae-thompson": "CAE, Algorithm 3, Thompson | ✓ | ✓ | ✓ | ✓",
+    "cae-theorem": "CAE, theorem's α and η | ✓ | ✓ |  | ",
+    "cae-refit": "CAE, refitted | – | – |  | ",
+}
+"""Label and marks of each method, as the paper's Table 1 prints them."""
 
 
 def plain_lsvi_ucb(problem: Problem, episodes: int, seed: int, alpha: float = 1.0) -> NDArray[Any]:
@@ -133,6 +149,30 @@ def tune() -> None:
     TUNED.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def tables() -> None:
+    """Slope with its interval, and the regret at the end: the paper's Table 1 with a measured column for each problem."""
+    with (RESULTS / "slopes.csv").open(encoding="utf-8", newline="") as file:
+        rows = {(row["problem"], row["method"]): row for row in csv.DictReader(file)}
+
+    def cell(problem: str, method: str) -> str:
+        row = rows[problem, method]
+        slope, low, high = (
+            f"{float(row[k]) + 0.0:.2f}".replace("-0.00", "0.00")
+            for k in ("slope", "slope_low", "slope_high")
+        )
+        return f"{slope} [{low}, {high}], {float(row['regret']):.0f}"
+
+    for head, methods, problems in (
+        ("method | linear | network | toy | complex", TABLE_1, list(PROBLEMS)),
+        ("bandit", {name: name for name in BANDIT_METHODS}, list(BANDITS)),
+    ):
+        print(f"| {head} | {' | '.join(problems)} |")
+        print("|---" * (head.count("|") + 1 + len(problems)) + "|")
+        for method, label in methods.items():
+            print(f"| {label} | {' | '.join(cell(problem, method) for problem in problems)} |")
+        print()
+
+
 def write(path: Path, rows: list[list[object]]) -> None:
     """A csv file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +181,7 @@ def write(path: Path, rows: list[list[object]]) -> None:
 
 
 if __name__ == "__main__":
-    actions = {"speed": speed, "tune": tune}
+    actions = {"speed": speed, "tables": tables, "tune": tune}
     wanted = sys.argv[1:]
     if len(wanted) != 1 or wanted[0] not in actions:
         sys.exit(__doc__)
