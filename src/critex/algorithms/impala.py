@@ -41,7 +41,7 @@ class Config(ExplorationConfig, RunConfig):
     num_envs: Count = 8
     """Environments per worker, stepped side by side; one unroll of all of them is a batch."""
     workers: Natural = 0
-    """Worker processes, started by Ray, each with `num_envs` environments; 0: collect in this process, which is
+    """Worker processes started by Ray, each with `num_envs` environments. 0: collect in this process, which is
     deterministic and resumes exactly."""
     ray_address: str = ""
     """With workers: the Ray cluster to run them on, such as auto or host:6379; empty: this machine."""
@@ -49,27 +49,27 @@ class Config(ExplorationConfig, RunConfig):
     unroll: Count = 80
     """Steps of each environment between two updates."""
     learning_rate: NonNegative = 1e-4
-    """Step size of RMSProp, and of Adam for the explorer's parameters."""
+    """Learning rate of RMSProp, and of Adam for the explorer's parameters."""
     rms_decay: Annotated[float, Range(0, below=1)] = 0.99
     """Decay of RMSProp's mean square."""
     rms_eps: Positive = 1e-5
     """ε that RMSProp adds to its root mean square."""
     anneal: bool = False
-    """Anneal the step size linearly to zero over the run."""
+    """Anneal the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ. Truncated episodes are not bootstrapped: they count as terminated."""
     rho_clip: Positive = 1.0
-    """Clip ρ̄ of V-trace's importance ratios, which decides what the values converge to."""
+    """V-trace's clip ρ̄ on the importance ratios; it determines what the values converge to."""
     c_clip: NonNegative = 1.0
-    """Clip c̄ of V-trace's trace coefficients, which decides how fast the values converge."""
+    """V-trace's clip c̄ on the trace coefficients; it determines how fast the values converge."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.005
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 40.0
-    """Gradient clipping: the largest norm of the gradient, for network and explorer separately."""
+    """Clip the gradient norm to this, for network and explorer separately."""
     network: Literal["auto", "paper", "compact"] = "auto"
-    """Size of the encoder of NetHack's screen: the paper's (25 M parameters with its LSTM), or a compact one of the same
+    """Size of the NetHack encoder: the paper's (25 M parameters with its LSTM), or a compact one of the same
     structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations use their usual encoders."""
     hidden: tuple[Count, ...] = ()
     """Widths of the layers after the encoder; the last one is φ and the width of the LSTM. Empty: one layer, 1024 with

@@ -60,9 +60,9 @@ class Config(ExplorationConfig, RunConfig):
     minibatches: Count = 2
     """Minibatches (gradient steps) per epoch; each has the whole sequences of num_envs / minibatches environments."""
     learning_rate: NonNegative = 2.5e-4
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     anneal: bool = False
-    """Anneal the step size linearly to zero over the run."""
+    """Anneal the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ."""
     gae_lambda: Probability = 0.95
@@ -70,17 +70,18 @@ class Config(ExplorationConfig, RunConfig):
     clip: Positive = 0.2
     """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
-    """Clip the change of the values at `clip` as well."""
+    """Also clip the change of the values at `clip`."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.2
-    """Gradient clipping: the largest norm of the gradient, over all parameters together."""
+    """Clip the gradient norm to this, over all parameters together."""
     normalize_advantage: bool = False
-    """Give the advantages of each minibatch mean 0 and standard deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
     sample_actions: bool = True
-    """Evaluate with actions sampled from the policy, as the paper does on Habitat, instead of the most likely ones."""
+    """Evaluate with actions sampled from the policy, as in the paper's Habitat runs, instead of the most likely
+    ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,11 +22,11 @@ class InverseConfig(Options):
     """Options of the inverse dynamics."""
 
     cross_episode_ends: bool = False
-    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
+    """Pair the last state of an episode with the first state of the next one, as the released code does. Needs an
     algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
     inverse_action: Literal["executed", "sampled"] = "executed"
-    """Continuous actions: predict the action that the environment executed, clipped to its range, or the one that
-    the policy sampled. They differ for PPO only."""
+    """Continuous actions: predict the executed action, clipped to its range, or the action sampled by the policy.
+    They differ only for PPO."""
     min_std: NonNegative = 0.1
     """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
 

@@ -29,8 +29,8 @@ class EpisodicCountConfig:
     """Which states of an episode count as the same one."""
 
     key: Key = "auto"
-    """Two states of an episode are the same if they agree in: position (where the env gives one), image (the images
-    of the observation), or obs (the whole observation as the agent sees it). auto: position where there is one,
+    """When two states of an episode count as the same: same position (if the env reports one), same image (all images
+    in the observation), or same obs (the whole observation as the agent sees it). auto: position if there is one,
     else obs."""
     count_start: bool = True
     """Count the first state of an episode as visited. The authors' code does not."""

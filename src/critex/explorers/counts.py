@@ -22,13 +22,13 @@ class CountsConfig(ScalingConfig):
     kind: Literal["inverse_root", "first_visit"] = "inverse_root"
     """1/√N, or 1 for the first visit and 0 afterwards."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
-    """Count over the whole run, or within an episode of each env."""
+    """Count over the whole run (lifelong), or within each episode of each env (episodic)."""
     of: Of = "next_state"
-    """Count the states that were reached, or the states with the (discrete) action taken in them."""
+    """Count the states reached, or pairs of a state and the (discrete) action taken in it."""
     key: Key = "auto"
-    """Two states are the same if they agree in: position (where the env gives one), image (the images of the
-    observation), or obs (the whole observation as the agent sees it; of use only where observations recur exactly).
-    auto: position where there is one, else obs."""
+    """When two states count as the same: same position (if the env reports one), same image (all images in the
+    observation), or same obs (the whole observation as the agent sees it; useful only if observations repeat
+    exactly). auto: position if there is one, else obs."""
     count_start: bool = True
     """Count the first state of an episode as visited."""
 
