@@ -38,7 +38,7 @@ class Config(ExplorationConfig, RunConfig):
     num_envs: int = 8
     """Environments stepped side by side."""
     learning_rate: float = 1e-3
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     gamma: float = 0.99
     """Discount γ."""
     epsilon: float = 0.1

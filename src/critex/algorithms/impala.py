@@ -1,6 +1,6 @@
 """IMPALA (Espeholt et al., 2018) for discrete actions, with the critic as an explorer.
 
-Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE carry the mark `# CAE`, those
+Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE are marked `# CAE`, those
 that CAE+ adds on top `# CAE+`; without them this is plain IMPALA. Workers collect unrolls of T steps with a recurrent policy;
 the learner corrects for policy lag by V-trace. The defaults are those of the paper's MiniHack runs.
 """
@@ -84,7 +84,7 @@ class Config(ExplorationConfig, RunConfig):
             self.network = "paper" if gpu else "compact"
         self.hidden = self.hidden or ((1024,) if self.network == "paper" else (256,))
         if self.ray_address and not self.workers:
-            raise UserError("ray_address says where workers run; say how many with --workers")
+            raise UserError("ray_address sets where workers run; also set their number with --workers")
         if self.bonus_in == "value":
             raise UserError(
                 "bonus_in=value needs actions chosen by their values; impala takes bonus_in=reward"
@@ -140,7 +140,7 @@ class Network(nn.Module):
 
 @dataclass
 class Unroll:
-    """T steps of N environments, and what the learner needs to learn from them."""
+    """T steps of N environments, with everything the learner needs."""
 
     steps: Batch  # [T, N]
     last_obs: Tree  # [N, …], after the last step
@@ -259,7 +259,7 @@ Agent = IMPALA
 
 
 class Player:
-    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it when episodes end."""
 
     def __init__(self, agent: IMPALA) -> None:
         self.agent = agent
@@ -283,7 +283,7 @@ class Player:
 
 
 class Worker:
-    """Environments and an agent that acts in them; `collect` returns one unroll after the other."""
+    """Environments and the agent that acts in them; each call of `collect` returns the next unroll."""
 
     def __init__(self, cfg: Config, envs: Envs, agent: IMPALA) -> None:
         self.cfg, self.envs, self.agent = cfg, envs, agent

@@ -1,7 +1,7 @@
 """Recurrent PPO, for agents with a camera: an LSTM or GRU above the trunk, and minibatches of whole sequences.
 
 Read it from top to bottom: options, agent, loop. φ is the output of the trunk, below the core, so it depends on one
-observation alone. The lines that add CAE carry the mark `# CAE`, those that CAE+ adds on top `# CAE+`. The defaults
+observation alone. The lines that add CAE are marked `# CAE`, those that CAE+ adds on top `# CAE+`. The defaults
 are those of the paper's Habitat experiment, with the small network; losses are those of `ppo`.
 """
 
@@ -163,7 +163,7 @@ class RecurrentPPO:
     def update(
         self, rollout: Batch, columns: dict[str, Tensor], begin: Memory, last_value: Tensor
     ) -> dict[str, Any]:
-        """Learn from a rollout [T, N] with the columns of `act`; `begin`: the memory before its first step."""
+        """Learn from a rollout [T, N] with the columns from `act`; `begin` is the memory before its first step."""
         cfg, reward = self.cfg, rollout.reward
         bonus = batch_bonus(rollout, self.explorer, cfg)  # CAE
         alpha = self.explorer.alpha.observe(reward, bonus, rollout.ended)  # CAE
@@ -222,7 +222,7 @@ class RecurrentPPO:
         return Player(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, generator, and the memory of the running episodes."""
+        """Network, generator, and the memory of the current episodes."""
         return {
             "net": self.net.state_dict(),
             "generator": self.generator.get_state(),
@@ -231,7 +231,7 @@ class RecurrentPPO:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
+        """Restore the state."""
         self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
         self.memory = tuple(part.to(self.device) for part in state["memory"])
@@ -247,7 +247,7 @@ def log_prob_of(logits: Tensor, action: Tensor) -> Tensor:
 
 
 class Player:
-    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it when episodes end."""
 
     def __init__(self, agent: RecurrentPPO) -> None:
         self.agent = agent

@@ -77,7 +77,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         self.action_space = spaces.Discrete(3)
         self._game: vzd.DoomGame | None = None
         self.plan: FloorPlan
-        self.fog: Fog  # over the floor plan: what was seen in this episode
+        self.fog: Fog  # over the floor plan: the part seen in this episode
         self.path: list[tuple[float, float]] = []  # (row, column) of every observation, in cells
         self._start: tuple[float, float, float] | None = None  # x, y, heading
 
@@ -130,7 +130,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
 
     def _open(self) -> vzd.DoomGame:
         game = vzd.DoomGame()
-        game.set_doom_game_path(str(wads()[1]))  # its textures are those of the first game, too
+        game.set_doom_game_path(str(wads()[1]))  # it has the textures of the first game, too
         game.set_doom_scenario_path(str(static_wad()))
         game.set_doom_config_path(str(static_wad().with_suffix(".ini")))
         game.add_game_args("+gl_cachenodes 0")  # no files in the working directory

@@ -1,4 +1,4 @@
-"""ACB (Ash et al., 2022): linear predictors of pure noise agree only where there is much data.
+"""ACB (Ash et al., 2022): linear predictors of pure noise agree only when there is much data.
 
 β = max_j |w_jᵀφ|, each w_j trained on the critic's φ towards fresh targets ~ N(0, 1)
 """

@@ -1,4 +1,4 @@
-"""Visit counts: the oracle bonus where states can be told apart, as on tabular tasks."""
+"""Visit counts: the oracle bonus if states can be told apart, as on tabular tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CountsConfig(ScalingConfig):
 
 
 class Counts(ScaledExplorer):
-    """β = 1/√N or 1[N = 1], N the visits of s' or of (s, a), the current one included.
+    """β = 1/√N or 1[N = 1], where N counts the visits to s' or to (s, a), including the current one.
 
     Lifelong counts of (s, a) are the elliptical bonus of one-hot φ(s,a) at λ = 1: φᵀA⁻¹φ = 1/N.
     """
@@ -57,7 +57,7 @@ class Counts(ScaledExplorer):
         return (n == 1).float() if self.config.kind == "first_visit" else n.float().rsqrt()
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        """The bonus that one more visit would earn."""
+        """The bonus for one more visit."""
         n = self.tally.count(self.tally.keys(obs, action, next_obs))
         return self._scale_only(self._of_visits(n + 1))
 

@@ -232,7 +232,7 @@ class Elliptical(ScaledExplorer):
         return values
 
     def summary(self, phi: Tensor) -> FeatureSummary:
-        """What features [n, d] tell about the bonus."""
+        """Diagnostics of the bonus from features [n, d]."""
         action = self.embedding.action_dim if self.embedding.form == "state_and_action" else 0
         return summarise(phi, self.config.ridge, action)
 

@@ -60,7 +60,7 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
 
 
 def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig, *, target: bool = False) -> Tensor:
-    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in a target that the explorer leaves alone."""
+    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in targets if the explorer leaves them unchanged."""
     if cfg.bonus_in == "reward" or (target and not explorer.in_targets):
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)

@@ -28,8 +28,8 @@ def critic_embedding(model: Any) -> Embedding:
             return without_critic(
                 actions,
                 "this policy has no layer below its LSTM, so its critic has no φ(s) of a single observation; give it "
-                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or take an "
-                "explorer with an encoder of its own, such as e3b or rnd",
+                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or use an "
+                "explorer with its own encoder, such as e3b or rnd",
             )
         return Embedding.of(value.phi, value.dim, actions, takes_action=False)
     raise UserError(

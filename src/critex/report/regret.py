@@ -40,7 +40,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Manifest(Options):
-    """What all runs of a directory have in common."""
+    """The settings shared by all runs of a directory."""
 
     suite: str
     budget: Positive

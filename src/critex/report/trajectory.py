@@ -31,7 +31,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, env: Any) -> Self:
-        """That of an environment with `fog` and `path`, such as VizdoomExplore, at the end of an episode."""
+        """The trajectory of an environment with `fog` and `path`, such as VizdoomExplore, at the end of an episode."""
         inner = env.unwrapped
         return cls(inner.fog.free, inner.fog.mask, np.array(inner.path, np.float64))
 
