@@ -124,7 +124,7 @@ class RemoteWorker:
         return self.worker.collect(), self.memory.gain()
 
     def card(self) -> dict[str, Any]:
-        """What the explorer costs here."""
+        """The cost card of this worker's explorer."""
         return self.worker.card()
 
 

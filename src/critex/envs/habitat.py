@@ -234,7 +234,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         return obs, 0.0, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        """What the camera sees."""
+        """The camera's view."""
         return self._rgb
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         return obs, 0.0, False, truncated, info
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        """What the camera sees, at the size at which the game renders it."""
+        """The camera's view, at the resolution of the game."""
         return self._rgb
 
     def close(self) -> None:

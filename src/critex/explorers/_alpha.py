@@ -115,7 +115,7 @@ class Alpha:
         return alpha * max(1 - self._steps / self.total, 0.0) if self.rule == "auto_decay" else alpha
 
     def metrics(self) -> dict[str, float]:
-        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once where it is the larger part."""
+        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once if it is the larger part."""
         bonus, reward, rewarded, steps = self._recent
         if not bonus:
             return {}

@@ -62,7 +62,7 @@ class InverseDynamics(nn.Module):
         self.head = orthogonal(nn.Linear(hidden, embedding.action_dim), gain=1.0)
         if not self.discrete:
             self.log_std = nn.Parameter(torch.zeros(embedding.action_dim))
-            low, high = embedding.action_bounds()  # [a] each, infinite where there is no bound
+            low, high = embedding.action_bounds()  # [a] each, infinite if there is no bound
             half = torch.where((high - low).isfinite(), (high - low) / 2, 1.0)
             self.register_buffer("_min_log_std", (options.min_std * half).log(), persistent=False)
             if options.inverse_action == "sampled":
@@ -86,7 +86,7 @@ class InverseDynamics(nn.Module):
 def paired(rollout: Transition, options: InverseConfig) -> Transition:
     """A rollout [T, N] with the next observations that the inverse dynamics learns from.
 
-    With `cross_episode_ends` that is the following observation of the rollout, even where an episode ended in between.
+    With `cross_episode_ends` this is the following observation in the rollout, even if an episode ended in between.
     """
     if not options.cross_episode_ends:
         return rollout

@@ -27,7 +27,7 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class Setting:
-    """What an explorer knows about its agent. It sees neither the algorithm nor the environment."""
+    """All that an explorer knows about its agent. It sees neither the algorithm nor the environment."""
 
     embedding: Embedding
     """The critic's φ, and the shape of the actions."""
@@ -75,7 +75,7 @@ class Explorer(nn.Module):
         self._early = EarlyShare()
         self._signs: dict[str, int] = {}  # kind of warning → how many times in a row there was reason for it
 
-    # What a method defines.
+    # To be defined by a method.
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         """(raw, scaled) bonuses [N] of one vector step; updates memory and scaler."""
@@ -113,7 +113,7 @@ class Explorer(nn.Module):
     def refresh(self, replay: Replay) -> None:
         """Rebuild the memory under the current φ from replayed transitions, whenever the options schedule it."""
 
-    # What every method inherits.
+    # Inherited by every method.
 
     @torch.no_grad()
     def bonus(self, step: Transition) -> Tensor:
@@ -183,7 +183,7 @@ class Explorer(nn.Module):
                 notice(" ".join(warnings))
 
     def card(self) -> dict[str, float | int]:
-        """What the explorer costs: parameters and bytes added, and microseconds per step for the bonus."""
+        """The cost of the explorer: parameters and bytes added, and microseconds per step for the bonus."""
         tensors = [*self.parameters(), *self.buffers()]
         return {
             "parameters_added": sum(p.numel() for p in self.parameters()),

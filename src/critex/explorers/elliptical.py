@@ -205,7 +205,7 @@ class Elliptical(ScaledExplorer):
 
     @torch.no_grad()
     def refresh(self, replay: Replay) -> None:
-        """A ← λI + Σφφᵀ over the newest transitions of the replay buffer, under the current φ.
+        """A ← λI + Σφφᵀ over the newest transitions of the replay buffer, with the current φ.
 
         The relative change ‖A_new − A_old‖/‖A_old‖ (Frobenius) is logged as `phi_drift`. It is 0 if φ did not change
         and the buffer holds everything that A has seen.

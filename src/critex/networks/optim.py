@@ -57,7 +57,7 @@ class Adam(torch.optim.Adam):
             )  # fmt: skip
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step with the gradients that the parameters hold."""
+        """One step with the gradients stored in the parameters."""
         self.descend([p.grad for p in self.parameters])
 
     def _public_step(self, parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:

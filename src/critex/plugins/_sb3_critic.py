@@ -96,7 +96,7 @@ class ValueTrunk(nn.Module):
         if self.below_lstm:
             has_layers = any(True for _ in policy.vf_features_extractor.parameters())
             self.dim = policy.features_dim if has_layers else 0
-        # Without an LSTM, RecurrentPPO's critic begins with a linear layer of its own.
+        # Without an LSTM, RecurrentPPO's critic begins with its own linear layer.
         self.has_own_input = recurrent and not self.below_lstm
 
     def phi(self, obs: Tree) -> Tensor:

@@ -95,7 +95,7 @@ class Record:
     gamma: float = 0.99
     gae_lambda: float = 0.95
     bootstrapped: Array | None = None
-    """What the loop added to rewards [T, N] to bootstrap truncated episodes, if it did so."""
+    """The values that the loop added to rewards [T, N] to bootstrap truncated episodes, if any."""
     reported_evaluation: Sequence[float] = ()
     """Returns of evaluation episodes as the loop reports them, with the recorders of `audit(…, evaluation=…)`."""
     phi_before: Array | None = None

@@ -26,7 +26,7 @@ CAE_VARIANTS = {
     "lifelong": "--bonus.scope lifelong",
 }
 
-# The smallest run that still trains, for each algorithm of ours.
+# The smallest run that still trains, for each of our algorithms.
 SMOKE = {
     "dqn": "--learning-starts 100",
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
