@@ -1,4 +1,4 @@
-"""An algorithm of one's own: expected SARSA on the steps as they come, without a replay buffer.
+"""A custom algorithm: expected SARSA on each step as it comes, without a replay buffer.
 
 target = r + αβ + γ Σ_a π(a|s') Q(s', a),    π ε-greedy
 
@@ -34,11 +34,11 @@ class Config(ExplorationConfig, RunConfig):
     env: str = "CartPole-v1"
     """Id of the environment."""
     steps: int = 100_000
-    """Environment steps in total."""
+    """Total environment steps."""
     num_envs: int = 8
     """Environments stepped side by side."""
     learning_rate: float = 1e-3
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     gamma: float = 0.99
     """Discount γ."""
     epsilon: float = 0.1
@@ -112,7 +112,7 @@ class Agent:
 
 
 def train(cfg: Config, run: Run) -> None:
-    """The training loop. What `attach` is given is saved and restored, so that a killed run goes on exactly."""
+    """The training loop. Everything passed to `attach` is saved and restored, so a killed run continues exactly."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed)
     agent = Agent(cfg, envs.observation_space, envs.action_space, run.device)
     run.attach(agent=agent, optimizer=agent.optimizer, explorer=agent.explorer, envs=envs)

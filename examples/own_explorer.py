@@ -1,4 +1,4 @@
-"""An explorer of one's own: a bonus for being far from where the agent has been lately.
+"""A custom explorer: a bonus for being far from where the agent has been recently.
 
 β = distance of s' to the running mean of the observations, in units of their standard deviation
 
@@ -40,7 +40,7 @@ class Distance(ScaledExplorer):
         self.register_buffer("var", torch.ones(self.flatten.dim))
 
     def raw(self, steps: Transition) -> Tensor:
-        """The bonus before scaling: transitions [N] or [T, N] in, one number each out."""
+        """The bonus before scaling: one number for each transition, [N] or [T, N]."""
         rows = self.flatten(steps.next_obs)
         bonus = ((rows - self.mean) / self.var.sqrt()).norm(dim=-1)
         for row in rows.reshape(-1, self.flatten.dim):

@@ -2,7 +2,7 @@
 
 Exploration bonuses from the value network that an RL algorithm already has.
 
-`import critex` is cheap: torch and the rest load with the first name that needs them.
+`import critex` is cheap: torch and the rest are loaded when a name first needs them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODULES = {
     "last_hidden": "critex.embedding",
 }
 PLUGINS = ("audit", "rllib", "sb3", "torchrl")
-"""`critex.sb3` and so on: each needs a library that may be absent."""
+"""`critex.sb3` and so on: each needs a library that may not be installed."""
 
 
 def __getattr__(name: str) -> Any:
@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 class _RegisterWithGymnasium:
-    """Import hook: when gymnasium is imported, `critex.envs` is too, which registers DeepSea and RiverSwim there."""
+    """Import hook: importing gymnasium also imports `critex.envs`, which registers DeepSea and RiverSwim."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "gymnasium":
@@ -65,7 +65,7 @@ class _RegisterWithGymnasium:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                if "critex.envs" not in sys.modules:  # else it is what imports gymnasium
+                if "critex.envs" not in sys.modules:  # otherwise critex.envs itself is importing gymnasium
                     import_module("critex.envs")
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -16,8 +16,8 @@ SHARED = (
     "--checkpoint-every 0"
 )
 ABOUT = (
-    f"DeepSea is a grid of {SIZE} × {SIZE} cells. The agent starts at the top left and goes down one row per step, left or "
-    "right. A treasure worth 1 lies at the bottom right, and every step to the right costs a little, so only one of "
+    f"DeepSea is a grid of {SIZE} × {SIZE} cells. The agent starts at the top left. Each step goes down one row, to the left "
+    "or right. A treasure worth 1 lies at the bottom right, and every step to the right costs a little, so only one of "
     f"2^{SIZE} action sequences pays, with a return of 0.99, and all others teach the agent to go left. ε-greedy DQN "
     "stays near the left edge and scores about 0. With CAE, the critic's own features tell which cells are new, and the "
     "same DQN explores them systematically: with UCB it finds the treasure about halfway through these "

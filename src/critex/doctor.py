@@ -24,7 +24,7 @@ PACKAGES = (
     "wandb",
     "matplotlib",
 )
-# One task of each family, which is made and stepped.
+# One task of each family, to make and step.
 PROBES = {
     "built-in": "DeepSea-10-v0",
     "classic control": "CartPole-v1",
@@ -37,7 +37,7 @@ PROBES = {
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of trying one family; `error` says what to install, and is empty if the task can be stepped."""
+    """The result for one family; `error` says what to install, and is empty if the task works."""
 
     family: str
     env_id: str
@@ -63,7 +63,7 @@ def probe(family: str) -> Probe:
 
 
 def report_habitat() -> bool:
-    """Print the checks of Habitat one by one; whether all of them passed."""
+    """Print the Habitat checks one by one; return whether all passed."""
     from critex.envs.habitat import check
 
     problems = 0
@@ -82,7 +82,7 @@ def version(package: str) -> str | None:
 
 
 def report() -> None:
-    """Print the findings."""
+    """Print the results."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

@@ -1,8 +1,8 @@
 """The features φ: the embedding layers of the value network that the agent trains anyway.
 
 A value network is Q(s,a) = θᵀφ(s,a). Critics that take the action as input give φ(s,a) directly; critics
-that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding of the next
-state φ(s'), or the embedding concatenated with the action [φ(s); a]. `block` is a third form, exact for a critic
+that take only the state give φ(s), and the paper allows two proxies for φ(s,a): the embedding φ(s') of the next
+state, or [φ(s); a], the embedding concatenated with the action. `block` is a third form, exact for a critic
 with one linear head per action: φ(s) in the block of action a, zero elsewhere. Its A is block diagonal, so it
 is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatever the action, as in E3B.
 """
@@ -35,8 +35,8 @@ def identity(phi: Tensor) -> Tensor:
 class Embedding:
     """φ of transitions, from a callable that computes the critic's last hidden layer.
 
-    `critic` is a bound method such as `q.embed`, never the module itself, so that an explorer which holds an
-    embedding owns no parameter. It is called as `critic(obs, action)` if `takes_action`, else `critic(obs)`,
+    `critic` is a bound method such as `q.embed`, never the module itself, so an explorer with an embedding owns no
+    parameters. It is called as `critic(obs, action)` if `takes_action`, else `critic(obs)`,
     and returns [..., critic_dim].
     """
 
@@ -83,7 +83,7 @@ class Embedding:
         return self.bounds or (-infinite, infinite)
 
     def dim(self, width: int | None = None) -> int:
-        """Length of the features; `width` is that of CAE+'s projection of the critic's embedding, if there is one."""
+        """Length of the features; `width` is the length of CAE+'s projection of the critic's embedding, if any."""
         width = self.critic_dim if width is None else width
         match self.form:
             case "state_and_action":
@@ -230,12 +230,12 @@ class last_hidden:
         rivals = [name for name in earlier if self._could_be_output(self._linears[name], final)]
         if rivals:
             raise UserError(
-                f"several layers could be the last: {', '.join([*rivals, last])}; say which with layer="
+                f"several layers could be the last: {', '.join([*rivals, last])}; choose one with layer="
             )
         if final.in_features != self.dim:
             raise UserError(
                 f"layer {last} was executed last, with an input of {final.in_features}; the layer defined last has "
-                f"{self.dim}; say which with layer="
+                f"{self.dim}; choose one with layer="
             )
         return final
 

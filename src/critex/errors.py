@@ -9,8 +9,8 @@ from difflib import get_close_matches
 class UserError(ValueError):
     """A mistake that the user can correct: the message says what is wrong and what would work.
 
-    The command line prints it and exits with code 2. It is always one printable line, whatever a file name or a
-    file put into it.
+    The command line prints it and exits with code 2. It is always one printable line, even if a file name or a file
+    contains control characters.
     """
 
     def __init__(self, message: str) -> None:
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not known, with near matches if there are any."""
+    """The error for an unknown name, with near matches if there are any."""
     known = sorted(known)
     near = get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"

@@ -26,7 +26,7 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Range:
-    """low ≤ value ≤ high and above < value < below, for the bounds that are given."""
+    """low ≤ value ≤ high and above < value < below, for the given bounds."""
 
     low: float | None = None
     high: float | None = None
@@ -61,7 +61,7 @@ Probability = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(0)]
 Finite = Annotated[float, Range()]
-"""Any number; what every other range refuses as well is NaN, infinity, and integers beyond 64 bits."""
+"""Any number except NaN, infinity and integers beyond 64 bits, which every range refuses."""
 
 
 class Options:
@@ -99,7 +99,7 @@ def _check(name: str, hint: Any, value: Any) -> None:
 
 
 def ranges_of(hint: Any) -> list[Range]:
-    """The ranges in a type, also inside of `X | None` and `tuple[X, ...]`."""
+    """The ranges in a type, also inside `X | None` and `tuple[X, ...]`."""
     args = get_args(hint)
     if get_origin(hint) is Annotated:
         return [extra for extra in args[1:] if isinstance(extra, Range)]

@@ -10,7 +10,7 @@ from critex.errors import UserError, unknown
 
 
 class Registry(Mapping[str, Any]):
-    """A mapping from names to objects that are imported when they are asked for.
+    """A mapping from names to objects that are imported on first use.
 
     `own` maps a name to `"module"` or `"module:object"`. A package adds to it with an entry point in the group
     `critex.<kind>s`, for example in its pyproject.toml:
@@ -18,7 +18,7 @@ class Registry(Mapping[str, Any]):
         [project.entry-points."critex.explorers"]
         my_method = "my_package.my_module:MyExplorer"
 
-    A name of critex's own cannot be taken.
+    critex's own names cannot be reused.
     """
 
     def __init__(self, kind: str, own: Mapping[str, str]) -> None:
@@ -26,7 +26,7 @@ class Registry(Mapping[str, Any]):
         self.own = {name: EntryPoint(name, value, self.group) for name, value in own.items()}
 
     def added(self) -> dict[str, EntryPoint]:
-        """What installed packages add, by name."""
+        """Entries added by installed packages, by name."""
         points = sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value))
         return {point.name: point for point in points if point.name not in self.own}
 

@@ -19,7 +19,7 @@ from critex.run import Checkpoints, Damaged, load_part, read_config
 
 @dataclass(frozen=True)
 class Trained:
-    """What a checkpoint holds; using it never changes the run."""
+    """The content of a checkpoint; using it never changes the run."""
 
     path: Path
     algorithm: str

@@ -190,7 +190,7 @@ def test_where_nothing_can_be_drawn(
     monkeypatch.setenv("MUJOCO_GL", "none")
     main(["explain", str(hopper), "--out", str(tmp_path / "out"), "--episodes", "1", "--max-steps", "5"])
     out, err = capsys.readouterr()
-    assert out.startswith("No frames, as they cannot be drawn here: ")
+    assert out.startswith("No frames: they cannot be rendered here: ")
     assert "got 'none'" in out.splitlines()[0]
     assert err == ""
     shown = data(tmp_path / "out")

@@ -45,7 +45,7 @@ def test_features_that_hardly_vary_are_warned_of() -> None:
     assert summarise(100 + noise, 1.0).warnings == []  # far from zero, but it varies by more than λ
     line = torch.arange(50.0)[:, None] * torch.ones(8)
     assert "1 of its 8 dimensions" in summarise(line, 1.0).warnings[0]
-    assert "against λ = 1" in summarise(0.01 * noise, 1.0).warnings[0]
+    assert "compared with λ = 1" in summarise(0.01 * noise, 1.0).warnings[0]
 
 
 def test_the_share_of_the_action() -> None:

@@ -375,7 +375,7 @@ def test_mixing() -> None:
             ),
             "embedding block",
         ),
-        (ExplorationConfig(explorer="cae", bonus_in="value", recompute=True), "measured anew"),
+        (ExplorationConfig(explorer="cae", bonus_in="value", recompute=True), "always recomputes"),
         (ExplorationConfig(explorer="cae", scale_value_bonus=True), "bonus_in=value"),
         (
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),

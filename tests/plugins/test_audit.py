@@ -101,7 +101,7 @@ def test_a_sound_loop_passes_every_check() -> None:
         ("zero_final", ["final observations"], "not those the environment returned"),
         ("bonus_in_evaluation", ["evaluation"], "such as the bonus"),
         ("same_seed", ["seeds"], "seeds 1 and 2 play exactly the same levels"),
-        ("huge_bonus", ["bonus scale"], "drowns the reward"),
+        ("huge_bonus", ["bonus scale"], "drowns out the reward"),
         ("tiny_bonus", ["bonus scale"], "too small to matter"),
         ("drift", ["drift of φ"], "features that no longer exist"),
     ],

@@ -193,7 +193,7 @@ def test_the_report_of_a_suite(runs: Path, tmp_path: Path, capsys: pytest.Captur
         assert ((tmp_path / "report") / link / "config.toml").is_file()
     with pytest.raises(SystemExit):
         main(["report", str(runs), str(runs / "Swimmer-v4"), "--out", str(tmp_path / "b")])
-    assert "give its directory alone" in capsys.readouterr().err
+    assert "give only its directory" in capsys.readouterr().err
 
 
 def test_the_report_of_a_suite_that_has_not_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

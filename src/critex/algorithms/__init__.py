@@ -14,11 +14,11 @@ ALGORITHMS = Registry(
 
 
 UNLISTED = Registry("reference", {"reference": "critex.algorithms.reference"})
-"""Takes the place of an algorithm in `critex train` and in suites, but does not learn."""
+"""Used like an algorithm in `critex train` and in suites, but does not learn."""
 
 
 def algorithm_module(name: str) -> Any:
-    """The module of an algorithm, critex's own or that of an installed package."""
+    """The module of an algorithm, from critex or from an installed package."""
     module = UNLISTED[name] if name in UNLISTED.own else ALGORITHMS.get_or_error(name)
     missing = [part for part in ("Config", "Agent", "train") if not hasattr(module, part)]
     if missing:
@@ -27,8 +27,8 @@ def algorithm_module(name: str) -> Any:
 
 
 def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) -> Any:
-    """The options in a run's config.toml; one that would import a module is refused unless `allow_import`."""
-    from critex.envs.families import refuse_import  # these load torch; the names above do not
+    """The options in a run's config.toml. A config that would import a module is refused unless `allow_import`."""
+    from critex.envs.families import refuse_import  # this loads torch; the names above do not
     from critex.explorers import explorer_class
     from critex.run import from_dict
 

@@ -19,7 +19,7 @@ from critex.networks import Adam
 from critex.ranges import Range
 
 MakeCritic = Callable[[], nn.Module]
-"""Factory of a custom critic; it is called once for each critic and each target network."""
+"""Factory of a custom critic, called once for each critic and each target network."""
 
 
 class Agent(Protocol):
@@ -38,7 +38,7 @@ class Agent(Protocol):
 
     @property
     def act(self) -> Callable[..., Tensor]:
-        """Exploratory actions, [N, …]; each algorithm decides what it takes besides the observations."""
+        """Exploratory actions, [N, …]; further arguments depend on the algorithm."""
 
     @property
     def update(self) -> Callable[..., dict[str, Any]]:
@@ -62,7 +62,7 @@ UpdateRatio = Annotated[float, Range(1e-6, 1e6)]
 
 
 def updates_due(step: int, updates_per_step: float | Fraction) -> int:
-    """⌊step · updates_per_step⌋, without rounding errors: 0.1 means exactly one update in ten steps."""
+    """⌊step · updates_per_step⌋ without rounding errors: 0.1 gives exactly one update every ten steps."""
     ratio = Fraction(updates_per_step).limit_denominator(1_000_000)
     return step * ratio.numerator // ratio.denominator
 
@@ -93,7 +93,7 @@ def require_updates(cfg: Any, updates: int) -> None:
 def embedding_width(
     critic: nn.Module, observation_space: gym.Space[Any], action_space: gym.Space[Any], takes_action: bool
 ) -> int:
-    """The length of φ that `critic.embed` returns, found by one call."""
+    """The length of φ, found by calling `critic.embed` once."""
     if not hasattr(critic, "embed"):
         arguments = "obs, action" if takes_action else "obs"
         raise UserError(

@@ -50,9 +50,10 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     """Environments stepped side by side."""
 
     learning_rate: NonNegative = 2.5e-4
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     langevin: NonNegative | None = None
-    """Noise scale of Langevin steps, such as 1e-7: use the optimiser of Adam LMCDQN instead of Adam (none: Adam)."""
+    """Noise scale of Langevin steps, such as 1e-7: train with Adam LMCDQN's optimiser instead of Adam (none:
+    Adam)."""
     buffer_size: Count = 10_000
     """Transitions in the replay buffer."""
     batch_size: Size = 128
@@ -72,11 +73,11 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     double_q: bool = False
     """Double DQN: choose the next action with the online network, evaluate it with the target network."""
     epsilon_start: Probability = 1.0
-    """Share of random actions at the beginning."""
+    """ε at the beginning: the share of random actions."""
     epsilon_end: Probability = 0.05
-    """Share of random actions at the end."""
+    """ε at the end."""
     epsilon_fraction: Probability = 0.5
-    """Fraction of the run over which the share falls linearly."""
+    """Fraction of the run over which ε decays linearly."""
     hidden: tuple[Count, ...] = (120, 84)
     """Widths of the network's hidden layers; the last one is φ."""
 

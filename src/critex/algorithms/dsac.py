@@ -53,7 +53,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     env: str = "HalfCheetah-v4"
     """Id of the environment."""
     steps: Count = 20_010_000
-    """Total environment steps: those before learning starts, then `steps_per_update` per update."""
+    """Total environment steps: `learning_starts`, then `steps_per_update` per update."""
     num_envs: Count = 1
     """Environments stepped side by side."""
     eval_every: Natural = 50_000
@@ -78,16 +78,16 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     updates_per_step: UpdateRatio | None = None
     """Updates per environment step, instead of `steps_per_update` (none: 1/steps_per_update)."""
     learning_rate: NonNegative = 1e-4
-    """Step size of Adam, for actor and critics."""
+    """Learning rate of Adam, for actor and critics."""
     entropy_learning_rate: NonNegative = 3e-4
-    """Step size of Adam for the temperature."""
+    """Learning rate of Adam for the temperature."""
     policy_delay: Count = 2
     """Updates of the critics per update of the actor, the temperature and the target networks."""
     entropy_coef: NonNegative | None = None
     """Temperature, the weight of the policy's entropy (none: learned, from e, with target entropy −dim(A))."""
     critic_loss: Literal["gaussian", "huber"] = "gaussian"
-    """gaussian: the gradient of the Gaussian likelihood with bounded weights, as published; huber: the authors'
-    later form."""
+    """gaussian: the gradient of the Gaussian likelihood with bounded weights, as published; huber: the authors' later
+    loss."""
     hidden: tuple[Count, ...] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics; the critic's last one is φ."""
     activation: Activation = "gelu"

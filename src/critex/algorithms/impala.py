@@ -1,6 +1,6 @@
 """IMPALA (Espeholt et al., 2018) for discrete actions, with the critic as an explorer.
 
-Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE carry the mark `# CAE`, those
+Read it from top to bottom: options, network, agent, worker, loop. The lines that add CAE are marked `# CAE`, those
 that CAE+ adds on top `# CAE+`; without them this is plain IMPALA. Workers collect unrolls of T steps with a recurrent policy;
 the learner corrects for policy lag by V-trace. The defaults are those of the paper's MiniHack runs.
 """
@@ -41,7 +41,7 @@ class Config(ExplorationConfig, RunConfig):
     num_envs: Count = 8
     """Environments per worker, stepped side by side; one unroll of all of them is a batch."""
     workers: Natural = 0
-    """Worker processes, started by Ray, each with `num_envs` environments; 0: collect in this process, which is
+    """Worker processes started by Ray, each with `num_envs` environments. 0: collect in this process, which is
     deterministic and resumes exactly."""
     ray_address: str = ""
     """With workers: the Ray cluster to run them on, such as auto or host:6379; empty: this machine."""
@@ -49,27 +49,27 @@ class Config(ExplorationConfig, RunConfig):
     unroll: Count = 80
     """Steps of each environment between two updates."""
     learning_rate: NonNegative = 1e-4
-    """Step size of RMSProp, and of Adam for the explorer's parameters."""
+    """Learning rate of RMSProp, and of Adam for the explorer's parameters."""
     rms_decay: Annotated[float, Range(0, below=1)] = 0.99
     """Decay of RMSProp's mean square."""
     rms_eps: Positive = 1e-5
     """ε that RMSProp adds to its root mean square."""
     anneal: bool = False
-    """Anneal the step size linearly to zero over the run."""
+    """Anneal the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ. Truncated episodes are not bootstrapped: they count as terminated."""
     rho_clip: Positive = 1.0
-    """Clip ρ̄ of V-trace's importance ratios, which decides what the values converge to."""
+    """V-trace's clip ρ̄ on the importance ratios; it determines what the values converge to."""
     c_clip: NonNegative = 1.0
-    """Clip c̄ of V-trace's trace coefficients, which decides how fast the values converge."""
+    """V-trace's clip c̄ on the trace coefficients; it determines how fast the values converge."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.005
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 40.0
-    """Gradient clipping: the largest norm of the gradient, for network and explorer separately."""
+    """Clip the gradient norm to this, for network and explorer separately."""
     network: Literal["auto", "paper", "compact"] = "auto"
-    """Size of the encoder of NetHack's screen: the paper's (25 M parameters with its LSTM), or a compact one of the same
+    """Size of the NetHack encoder: the paper's (25 M parameters with its LSTM), or a compact one of the same
     structure (under 1 M). auto: the paper's on a GPU, else compact. Other observations use their usual encoders."""
     hidden: tuple[Count, ...] = ()
     """Widths of the layers after the encoder; the last one is φ and the width of the LSTM. Empty: one layer, 1024 with
@@ -84,7 +84,7 @@ class Config(ExplorationConfig, RunConfig):
             self.network = "paper" if gpu else "compact"
         self.hidden = self.hidden or ((1024,) if self.network == "paper" else (256,))
         if self.ray_address and not self.workers:
-            raise UserError("ray_address says where workers run; say how many with --workers")
+            raise UserError("ray_address sets where workers run; also set their number with --workers")
         if self.bonus_in == "value":
             raise UserError(
                 "bonus_in=value needs actions chosen by their values; impala takes bonus_in=reward"
@@ -140,7 +140,7 @@ class Network(nn.Module):
 
 @dataclass
 class Unroll:
-    """T steps of N environments, and what the learner needs to learn from them."""
+    """T steps of N environments, with everything the learner needs."""
 
     steps: Batch  # [T, N]
     last_obs: Tree  # [N, …], after the last step
@@ -259,7 +259,7 @@ Agent = IMPALA
 
 
 class Player:
-    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it when episodes end."""
 
     def __init__(self, agent: IMPALA) -> None:
         self.agent = agent
@@ -283,7 +283,7 @@ class Player:
 
 
 class Worker:
-    """Environments and an agent that acts in them; `collect` returns one unroll after the other."""
+    """Environments and the agent that acts in them; each call of `collect` returns the next unroll."""
 
     def __init__(self, cfg: Config, envs: Envs, agent: IMPALA) -> None:
         self.cfg, self.envs, self.agent = cfg, envs, agent

@@ -51,9 +51,9 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     minibatches: Count = 32
     """Minibatches (gradient steps) per epoch."""
     learning_rate: NonNegative = 3e-4
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     anneal: bool = True
-    """Anneal the step size linearly to zero over the run."""
+    """Anneal the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ."""
     gae_lambda: Probability = 0.95
@@ -61,26 +61,25 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     clip: Positive = 0.2
     """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
-    """Clip the change of the values at `clip` as well."""
+    """Also clip the change of the values at `clip`."""
     target_kl: NonNegative | None = None
-    """End an update after the first epoch at whose end the metric `kl` exceeds this (none: never)."""
+    """Stop an update after the first epoch with a `kl` above this (none: never)."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.0
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.5
-    """Gradient clipping: the largest norm of the gradient. Actor and critic are clipped together, the parameters
-    of an explorer separately."""
+    """Clip the gradient norm to this. Actor and critic are clipped together, the explorer's parameters separately."""
     normalize_advantage: bool = True
-    """Give the advantages of each minibatch mean 0 and standard deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
     normalize_obs: bool = True
-    """Normalise vector observations by their running mean and standard deviation, clipped at ±10; images and
-    dicts are left as they are."""
+    """Normalise vector observations by their running mean and standard deviation, clipped at ±10; images and dicts
+    stay unchanged."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of their discounted sum, clipped at ±10."""
     normalize_bonus: bool = False
-    """With normalised rewards: add the bonus before the normalisation instead of after it. α is then in the unit of
-    the raw reward."""
+    """With normalised rewards: add the bonus before normalisation instead of after it. α is then in the unit of the
+    raw reward."""
     bootstrap_truncated: bool = False
     """Bootstrap truncated episodes from the value of their true final observation. CleanRL, and hence the paper,
     uses zero."""
@@ -89,7 +88,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     activation: Activation = "tanh"
     """Activation of the hidden layers."""
     shared: bool | None = None
-    """Whether actor and critic share all layers but the last (none: for images and dicts)."""
+    """Whether actor and critic share all layers but the last (none: only for images and dicts)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
 """Recurrent PPO, for agents with a camera: an LSTM or GRU above the trunk, and minibatches of whole sequences.
 
 Read it from top to bottom: options, agent, loop. φ is the output of the trunk, below the core, so it depends on one
-observation alone. The lines that add CAE carry the mark `# CAE`, those that CAE+ adds on top `# CAE+`. The defaults
+observation alone. The lines that add CAE are marked `# CAE`, those that CAE+ adds on top `# CAE+`. The defaults
 are those of the paper's Habitat experiment, with the small network; losses are those of `ppo`.
 """
 
@@ -60,9 +60,9 @@ class Config(ExplorationConfig, RunConfig):
     minibatches: Count = 2
     """Minibatches (gradient steps) per epoch; each has the whole sequences of num_envs / minibatches environments."""
     learning_rate: NonNegative = 2.5e-4
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     anneal: bool = False
-    """Anneal the step size linearly to zero over the run."""
+    """Anneal the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     """Discount γ."""
     gae_lambda: Probability = 0.95
@@ -70,17 +70,18 @@ class Config(ExplorationConfig, RunConfig):
     clip: Positive = 0.2
     """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
     clip_value: bool = True
-    """Clip the change of the values at `clip` as well."""
+    """Also clip the change of the values at `clip`."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.2
-    """Gradient clipping: the largest norm of the gradient, over all parameters together."""
+    """Clip the gradient norm to this, over all parameters together."""
     normalize_advantage: bool = False
-    """Give the advantages of each minibatch mean 0 and standard deviation 1."""
+    """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
     sample_actions: bool = True
-    """Evaluate with actions sampled from the policy, as the paper does on Habitat, instead of the most likely ones."""
+    """Evaluate with actions sampled from the policy, as in the paper's Habitat runs, instead of the most likely
+    ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +163,7 @@ class RecurrentPPO:
     def update(
         self, rollout: Batch, columns: dict[str, Tensor], begin: Memory, last_value: Tensor
     ) -> dict[str, Any]:
-        """Learn from a rollout [T, N] with the columns of `act`; `begin`: the memory before its first step."""
+        """Learn from a rollout [T, N] with the columns from `act`; `begin` is the memory before its first step."""
         cfg, reward = self.cfg, rollout.reward
         bonus = batch_bonus(rollout, self.explorer, cfg)  # CAE
         alpha = self.explorer.alpha.observe(reward, bonus, rollout.ended)  # CAE
@@ -221,7 +222,7 @@ class RecurrentPPO:
         return Player(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, generator, and the memory of the running episodes."""
+        """Network, generator, and the memory of the current episodes."""
         return {
             "net": self.net.state_dict(),
             "generator": self.generator.get_state(),
@@ -230,7 +231,7 @@ class RecurrentPPO:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
+        """Restore the state."""
         self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
         self.memory = tuple(part.to(self.device) for part in state["memory"])
@@ -246,7 +247,7 @@ def log_prob_of(logits: Tensor, action: Tensor) -> Tensor:
 
 
 class Player:
-    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it where episodes ended."""
+    """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it when episodes end."""
 
     def __init__(self, agent: RecurrentPPO) -> None:
         self.agent = agent

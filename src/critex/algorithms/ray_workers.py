@@ -1,7 +1,7 @@
 """Workers of IMPALA as Ray actors, on this machine or on a cluster.
 
 Each worker is always collecting one unroll. The learner takes the first that is ready, updates, and sends that worker the
-new weights with the request for its next one. The policy lag of an unroll is thus the number of unrolls that the others
+new weights with the request for its next one. So the policy lag of an unroll is the number of unrolls that the others
 delivered in the meantime. When a worker dies, its unroll is lost, and a new worker with its own levels replaces it.
 """
 
@@ -37,7 +37,7 @@ Gain = dict[str, Any]
 
 
 class SharedMemory:
-    """The parts of an explorer's memory that outlive an episode, and so are shared by all workers.
+    """The parts of an explorer's memory that outlive an episode; all workers share them.
 
     An episodic memory stays with its worker. So do lifelong visit counts: each worker counts for itself.
     """
@@ -58,7 +58,7 @@ class SharedMemory:
         self._before = {name: list(scaler.moments) for name, scaler in self.scalers.items()}
 
     def gain(self) -> Gain:
-        """What this worker observed since the last call."""
+        """The observations of this worker since the last call."""
         gained: Gain = {name: gram.increment() for name, gram in self.grams.items()}
         for name, scaler in self.scalers.items():
             gained[name] = difference(scaler.moments, self._before[name])
@@ -66,7 +66,7 @@ class SharedMemory:
         return gained
 
     def merge(self, gain: Gain) -> None:
-        """Add what other workers observed; it does not count in our own gain."""
+        """Add the observations of other workers; they do not count towards our own gain."""
         for name, gram in self.grams.items():
             gram.merge(gain[name])
         for name, scaler in self.scalers.items():
@@ -114,7 +114,7 @@ class RemoteWorker:
         self.memory = SharedMemory(self.worker.agent.explorer)
 
     def collect(self, weights: dict[str, Any], news: list[Gain]) -> tuple[Unroll, Gain]:
-        """One unroll with these weights, and its gain for the shared memory; `news` are the gains of other workers."""
+        """One unroll with these weights, and its gain for the shared memory; `news` holds the gains of other workers."""
         agent = self.worker.agent
         agent.network.load_state_dict(weights["network"])
         agent.explorer.load_state_dict(weights["explorer"], strict=False)
@@ -124,7 +124,7 @@ class RemoteWorker:
         return self.worker.collect(), self.memory.gain()
 
     def card(self) -> dict[str, Any]:
-        """What the explorer costs here."""
+        """The cost card of this worker's explorer."""
         return self.worker.card()
 
 
@@ -147,7 +147,7 @@ class RayWorkers:
     def __init__(self, cfg: Config, agent: IMPALA) -> None:
         self.cfg, self.agent = cfg, agent
         self.memory = SharedMemory(agent.explorer)
-        self.started = 0  # workers so far, those that died included
+        self.started = 0  # workers so far, including those that died
         self.waited = 0.0  # seconds that the learner has waited for unrolls
         self._slots: list[Slot] = []
         self._idle: list[Slot] = []
@@ -178,7 +178,7 @@ class RayWorkers:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
-                self._ray.kill(slot.actor)  # it may only be unreachable, and would keep its CPU
+                self._ray.kill(slot.actor)  # it may only be unreachable, and would then keep its CPU
                 self._start(slot)
                 self._order()
                 continue
@@ -221,7 +221,7 @@ class RayWorkers:
                     slot.news.append(gain)
 
     def card(self) -> dict[str, Any]:
-        """The card of the worker that answers first; one that waits for a CPU never would."""
+        """The card of the worker that answers first; a worker waiting for a CPU would never answer."""
         asked = [slot.actor.card.remote() for slot in self._slots]
         while asked:
             ready, asked = self._ray.wait(asked, timeout=PATIENCE)
@@ -245,7 +245,7 @@ class RayWorkers:
         return {"started": self.started}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue the numbering of workers from there."""
+        """Continue the numbering of workers."""
         self.started = state["started"]
 
 

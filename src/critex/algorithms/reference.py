@@ -1,4 +1,4 @@
-"""Fixed policies as runs, so that a suite can hold them beside the methods that learn.
+"""Fixed policies as runs, so that a suite can compare them with methods that learn.
 
 `critex train reference --policy wall` plays the evaluations of a run of the same seed and length, and nothing else:
 the same episodes that the learned policies are scored on.
@@ -29,9 +29,9 @@ class Config(ExplorationConfig, RunConfig):
     eval_env: str = ""
     """Id of the environment for evaluations (empty: the same)."""
     policy: Literal["random", "wall"] = "random"
-    """Uniformly random actions, or following the wall on the right by the depth image."""
+    """random: uniformly random actions; wall: follow the wall on the right, using the depth image."""
     steps: Count = 1_000_000
-    """Environment steps of the compared methods: how many evaluations there are, and their seeds, follow from it."""
+    """Environment steps of the compared methods; they determine the number and the seeds of the evaluations."""
     eval_every: Count = 1_000_000
     """Environment steps between two evaluations."""
 

@@ -62,9 +62,9 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     updates_per_step: UpdateRatio = 1.0
     """Updates per environment step, however many environments there are."""
     actor_learning_rate: NonNegative = 3e-4
-    """Step size of Adam for the actor."""
+    """Learning rate of Adam for the actor."""
     critic_learning_rate: NonNegative = 1e-3
-    """Step size of Adam for the two critics, and for the temperature."""
+    """Learning rate of Adam for the two critics and the temperature."""
     policy_delay: Count = 2
     """Every `policy_delay` updates the actor is updated, `policy_delay` times in a row."""
     entropy_coef: NonNegative | None = None

@@ -62,7 +62,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     updates_per_step: UpdateRatio = 1.0
     """Updates per environment step, however many environments there are."""
     learning_rate: NonNegative = 3e-4
-    """Step size of Adam, for actor and critics."""
+    """Learning rate of Adam, for actor and critics."""
     exploration_noise: NonNegative = 0.1
     """Standard deviation of the exploration noise, for actions scaled to [−1, 1]."""
     target_noise: NonNegative = 0.2

@@ -12,12 +12,12 @@ from torch import nn
 class Arrays(nn.Module):
     """A module whose buffers are CPU tensors; `_name` is the numpy view of the buffer `name`.
 
-    The views stay in step when a buffer is replaced, loaded, moved, copied or pickled. Buffers may change their size;
+    The views stay valid when a buffer is replaced, loaded, moved, copied or pickled. Buffers may change their size;
     only the part in use, which a subclass returns from `_trimmed`, is saved.
     """
 
     def _put(self, **arrays: NDArray[Any]) -> None:
-        """Make these arrays the buffers of these names."""
+        """Register these arrays as buffers under these names."""
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array))
         self._bind()
@@ -32,7 +32,7 @@ class Arrays(nn.Module):
         return array
 
     def _problem(self, arrays: dict[str, NDArray[Any]]) -> str:
-        """What is inconsistent about saved buffers; empty if nothing is."""
+        """The inconsistency in saved buffers; empty if there is none."""
         raise NotImplementedError
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

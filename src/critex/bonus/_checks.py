@@ -48,7 +48,7 @@ def refuse(phi: Tensor | NDArray[Any]) -> None:
 
 
 def indices(memory: Any, shape: tuple[int, ...], memories: int) -> NDArray[Any]:
-    """The memory of each row, flattened; `shape` is that of the rows."""
+    """The memory of each row, flattened; `shape` is the shape of the rows."""
     index = memory.detach().cpu().numpy() if isinstance(memory, Tensor) else np.asarray(memory)
     whole = index.dtype.kind in "iu"
     if not whole or (index.size and not 0 <= index.min() <= index.max() < memories):

@@ -29,7 +29,7 @@ ROWS, SINCE, CLAMPED, PRIMAL = range(4)  # columns of `counts`
 
 
 def mirrored(triangle: Array) -> Array:
-    """The symmetric matrix of which BLAS keeps one triangle (the lower one, in row order)."""
+    """The full symmetric matrix from the triangle that BLAS keeps (the lower one, in row order)."""
     lower = np.tril(triangle)
     return lower + np.tril(lower, -1).T
 

@@ -43,7 +43,7 @@ def locked(method: Callable[Concatenate[Gram, P], R]) -> Callable[Concatenate[Gr
 
 
 class Gram(nn.Module):
-    r"""How new is a feature φ, given all those seen before? φᵀA⁻¹φ, with A = λI + Σφφᵀ.
+    r"""A memory that measures how new a feature φ is: φᵀA⁻¹φ, with A = λI + Σφφᵀ.
 
     Three exact forms give the same numbers, and the cheapest is chosen: rank-1 updates for single steps, a Cholesky
     factorisation for whole rollouts, and a dual (kernel) form while a memory has seen fewer than d rows. By default all of
@@ -105,7 +105,7 @@ class Gram(nn.Module):
     def quadratic(self, phi: Features, memory: int | Tensor | NDArray[Any] | None = None) -> Tensor:
         """φᵀA⁻¹φ: [..., d] → [...]. Nothing changes.
 
-        With several memories, `memory` says which one to use: an index, or a tensor of indices that broadcasts to [...].
+        With several memories, `memory` selects one: an index, or a tensor of indices that broadcasts to [...].
         It may be omitted if phi is [memories, d]: row i is then measured by memory i.
         """
         rows, _ = self._rows(phi, None)
@@ -164,7 +164,7 @@ class Gram(nn.Module):
 
     @staticmethod
     def _observe_one(phi: Tensor, fast: tuple[ExactForm, tuple[int, int], Any]) -> Tensor | None:
-        """The most common call, one row on the CPU, with little overhead; None if it is something else."""
+        """The most common call, one row on the CPU, with little overhead; None for any other call."""
         form, shape, lock = fast
         try:
             row = phi.numpy()
@@ -179,7 +179,7 @@ class Gram(nn.Module):
 
     @staticmethod
     def _observe_few(phi: Tensor, fast: tuple[ExactForm, tuple[int, int], Any]) -> Tensor | None:
-        """A rollout of a few rows, where single rows have less overhead than a block; None if it is something else."""
+        """A rollout of a few rows, where single rows have less overhead than a block; None for any other call."""
         form, shape, lock = fast
         try:
             rows = phi.numpy()
@@ -270,7 +270,7 @@ class Gram(nn.Module):
 
     @locked
     def merge(self, increment: Features) -> None:
-        """A ← A + increment [memories, d, d], the rows of another worker. They do not count in our own `increment`."""
+        """A ← A + increment [memories, d, d], the rows of another worker. They do not count towards our own `increment`."""
         added = summed_outer_products(increment, (self.memories, self.dim, self.dim)).to(
             self.device, self.dtype
         )
@@ -365,7 +365,7 @@ class Gram(nn.Module):
     # Moving.
 
     def _apply(self, fn: Any, recurse: bool = True) -> Gram:
-        """`.to()` and similar. A new dtype or device means another form, which starts from the same Σφφᵀ."""
+        """`.to()` and similar. A new dtype or device needs another form, built from the same Σφφᵀ."""
         probe = fn(torch.empty(1, dtype=self.dtype, device=self.device))
         if probe.dtype == self.dtype and probe.device == self.device:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]

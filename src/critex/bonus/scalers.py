@@ -43,8 +43,8 @@ class NoScaler(Scaler):
 class WelfordScaler(Scaler):
     r"""Algorithm 1 of the paper: b/√(ν²/N), with the sample itself counted first.
 
-    N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is processed in row order, each entry scaled
-    by the moments up to and including itself, exactly as in single calls.
+    N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is processed in row order; each entry is
+    scaled by the moments up to and including itself, exactly as in single calls.
 
     The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-8·|μ|, the bonus is returned unscaled. Two samples
     that nearly agree give a tiny std and thus a spike; the first `warmup` samples therefore update the moments but are

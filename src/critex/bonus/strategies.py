@@ -19,7 +19,7 @@ from torch import Tensor
 class Strategy:
     """β = fn(q, z), elementwise: q [...], z [...] → [...].
 
-    Where the bonus is a reward, z is a fresh N(0, 1) draw per row: Δθᵀφ with Δθ ~ N(0, A⁻¹) is N(0, q) exactly. Where actions
+    If the bonus is a reward, z is a fresh N(0, 1) draw per row: Δθᵀφ with Δθ ~ N(0, A⁻¹) is N(0, q) exactly. If actions
     are compared, z = Δθᵀφ/√q with one Δθ for all of them, held for the episode: `Gram.sample` draws it.
     """
 

@@ -41,11 +41,11 @@ COMMANDS = {
 OUT_OF_MEMORY = re.compile(
     "can't allocate memory|not enough memory|out of memory|Storage size calculation overflowed"
 )
-"""What torch's errors say when memory runs out."""
+"""Patterns of torch's errors when memory runs out."""
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point. A mistake of the user is one clear line and exit code 2."""
+    """Entry point. A user's mistake gives one clear line and exit code 2."""
     open_standard_streams()
     try:
         dispatch(sys.argv[1:] if argv is None else argv)
@@ -60,13 +60,13 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         notice(f"{PROG}: stopped")
         sys.exit(130)
-    except BrokenPipeError:  # the reader has gone, as in `critex … | head`
+    except BrokenPipeError:  # the reader is gone, as in `critex … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # what a shell reports for SIGPIPE
+        sys.exit(141)  # the shell's exit code for SIGPIPE
 
 
 def dispatch(args: list[str]) -> None:
-    """Run the command that the arguments name."""
+    """Run the command named by the arguments."""
     match args:
         case [] | ["-h" | "--help" | "help"]:
             print(overview())
@@ -83,7 +83,7 @@ def dispatch(args: list[str]) -> None:
 
 
 def overview() -> str:
-    """What `critex --help` prints."""
+    """The text of `critex --help`."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
     return "\n".join(

@@ -72,7 +72,7 @@ def script(shell: str) -> str:
 
 
 NESTED = ("train", "suite", "regret")
-"""Commands whose first argument decides which options there are."""
+"""Commands whose options depend on the first argument."""
 
 TEMPLATE = """\
 _critex() {{

@@ -15,15 +15,15 @@ class Options(ranges.Options):
     """Train DQN with and without CAE on a DeepSea that ε-greedy does not solve, and write a report."""
 
     out: Path = Path("demo")
-    """Directory of the demo. Called again, it keeps finished runs and continues interrupted ones."""
+    """Directory of the demo. Repeating the command keeps finished runs and continues interrupted ones."""
     seeds: ranges.Count = 3
     """Runs of each method."""
     jobs: ranges.Count = 2
-    """Runs at the same time, one thread each."""
+    """Parallel runs, one thread each."""
 
 
 def main(args: list[str]) -> None:
-    """Run the demo, report on it, and say what to conclude."""
+    """Run the demo, write its report, and print the conclusion."""
     options = parse(Options, "critex demo", args)
     from critex.cli.report import report_runs
     from critex.demo import ABOUT, demo_jobs

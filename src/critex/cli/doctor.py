@@ -19,7 +19,7 @@ class HabitatOptions:
 
 
 def main(args: list[str]) -> None:
-    """Print the findings; exit code 1 if a check of Habitat fails."""
+    """Print the results; exit with 1 if a Habitat check fails."""
     habitat = args[:1] == ["habitat"]
     parse(
         *(HabitatOptions, "critex doctor habitat", args[1:]) if habitat else (Options, "critex doctor", args)

@@ -21,7 +21,7 @@ class Options(ranges.Options):
     seed: ranges.Natural = 0
     """Seed of the environments."""
     allow_import: bool = False
-    """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
+    """Allow importing the module of the run's environment, as in my_module:MyEnv-v0. This executes its code."""
 
 
 def main(args: list[str]) -> None:

@@ -12,7 +12,7 @@ from critex.cli.options import parse
 @dataclass
 class Options(ranges.Options):
     """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map, and
-    what the features φ behind the bonus look like."""
+    statistics of the features φ."""
 
     run: Path
     """Directory of the run, finished or interrupted."""
@@ -25,7 +25,7 @@ class Options(ranges.Options):
     out: Path = Path("explain")
     """Directory to write to; its index.html is the page."""
     allow_import: bool = False
-    """Import the module that the run's environment names, as in my_module:MyEnv-v0. This executes its code."""
+    """Allow importing the module of the run's environment, as in my_module:MyEnv-v0. This executes its code."""
 
 
 def main(args: list[str]) -> None:

@@ -180,7 +180,7 @@ def parse(
 ) -> T:
     """Parse the arguments into the dataclass `cls`; a mistake is a `UserError` of one line.
 
-    `elsewhere` returns flags that are valid with other arguments, and how to suggest them to somebody who gives one.
+    `elsewhere` returns flags that are valid with other arguments, and how to suggest them.
     """
     known = options_of(cls, default)
     if "-h" in args or "--help" in args:
@@ -221,7 +221,7 @@ def _refuse_unknown(
 
 
 def _closest(flag: str, suggestions: Mapping[str, str]) -> str | None:
-    """The suggestion for the flag nearest to this one; `--ridge` is near to `--bonus.ridge` too."""
+    """The suggestion for the nearest flag; `--ridge` also matches `--bonus.ridge`."""
     names = {name.removeprefix("--"): text for name, text in suggestions.items()}
     leaves = {name.rpartition(".")[2]: text for name, text in names.items()}
     near = get_close_matches(flag.removeprefix("--"), candidates := leaves | names, n=1)

@@ -1,4 +1,4 @@
-"""`critex params minihack`: the paper's parameter table (Table 2), counted in the modules that a run is made of."""
+"""`critex params minihack`: the paper's parameter table (Table 2), counted from the modules of a run."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ UNUSED_EMBEDDING = WIDTH * 64
 class Sizes:
     """Numbers of parameters with A actions."""
 
-    base: int  # IMPALA's network, its unused layer included
+    base: int  # IMPALA's network, including its unused layer
     unused: int  # that layer
-    embedding: int  # a separate state embedding, its unused layer included
+    embedding: int  # a separate state embedding, including its unused layer
     forward: int  # forward dynamics
     inverse: int  # inverse dynamics on φ
     plus_128: int  # CAE+: U of 128 rows and its inverse dynamics
@@ -82,7 +82,7 @@ def count(module: nn.Module) -> int:
 
 
 def methods(n: Sizes) -> dict[str, int]:
-    """What each method adds to the base network, as Table 2 counts it: of RND and NovelD one embedding each."""
+    """Parameters that each method adds to the base network, counted as in Table 2: for RND and NovelD one embedding each."""
     dynamics = n.embedding + n.forward + n.inverse
     return {
         "ICM": dynamics,
@@ -108,7 +108,7 @@ def report() -> str:
             f"  {name:<34}{size:>12,}"
             for name, size in (
                 ("base: IMPALA's network", n.base),
-                ("state embedding of its own", n.embedding),
+                ("separate state embedding", n.embedding),
                 ("forward dynamics", n.forward),
                 ("inverse dynamics", n.inverse),
                 ("CAE+: U of 128 rows and its inverse", n.plus_128),

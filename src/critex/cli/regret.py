@@ -19,7 +19,7 @@ PROG = "critex regret"
 
 @dataclass
 class RunOptions(ranges.Options):
-    """Run what is missing of a suite. Called again it continues: finished runs are kept, unfinished ones start over."""
+    """Run the missing runs of a suite. Repeat the command to continue: finished runs are kept, unfinished ones start over."""
 
     name: str
     """all, mdps, bandits, or one problem: riverswim, deepsea, lock, random, linear, linear-bandit, quadratic-bandit,
@@ -27,9 +27,9 @@ class RunOptions(ranges.Options):
     out: Path = Path("runs/regret")
     """Directory of the runs. It belongs to one suite with one budget."""
     jobs: ranges.Count = 2
-    """Runs side by side, one thread each; all seeds of a method on a problem are one run."""
+    """Parallel runs, one thread each; one run covers all seeds of a method on a problem."""
     budget: ranges.Positive = 1.0
-    """Multiplies the episodes of the suite: 0.1 for a tenth."""
+    """Fraction of the suite's episodes to run: 0.1 for a tenth."""
 
     def __post_init__(self) -> None:
         from critex.theory.suites import SUITES
@@ -62,10 +62,10 @@ ACTIONS = {"run": RunOptions, "show": ShowOptions, "cell": CellOptions}
 
 
 def main(args: list[str]) -> None:
-    """Run the subcommand that the first argument names."""
+    """Run the subcommand named by the first argument."""
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROG} run [NAME] [OPTIONS] | show DIR\n")
-        print("  run   Run what is missing of a suite of problems and methods.")
+        print("  run   Run the missing runs of a suite of problems and methods.")
         print("  show  Print regrets and slopes, and write a page with log-log curves.\n")
         print(f"{PROG} run --help names the suites.")
         return
@@ -84,12 +84,12 @@ def main(args: list[str]) -> None:
 
 
 def run(options: RunOptions) -> None:
-    """Run what is missing of a suite, then show it."""
+    """Run the missing runs of a suite, then show them."""
     from critex.suite import Job, launch
     from critex.theory.suites import SUITES
 
     class RegretJob(Job):
-        """One method on one problem, all seeds at once. It is short, so one that was interrupted starts over."""
+        """One method on one problem, all seeds at once. It is short, so an interrupted one starts over."""
 
         def arguments(self) -> list[str]:
             return ["regret", "cell", *self.train, "--out", str(self.out.absolute())]
@@ -184,7 +184,7 @@ def run_one(options: CellOptions) -> None:
 
 
 class Clock:
-    """Writes how far a run is, at most once a second."""
+    """Writes the progress of a run, at most once a second."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

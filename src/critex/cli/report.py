@@ -23,7 +23,7 @@ class Options:
 
 
 def main(args: list[str]) -> None:
-    """Write the report, and print its scores and where it is."""
+    """Write the report, and print its scores and its path."""
     options = parse(Options, "critex report", args)
     from critex.suite.manifest import MANIFEST
 
@@ -31,7 +31,7 @@ def main(args: list[str]) -> None:
     if not suites:
         report_runs(options.runs, options.out)
     elif len(options.runs) > 1:
-        raise UserError("a suite has a report of its own; give its directory alone")
+        raise UserError("a suite has its own report; give only its directory")
     else:
         from critex.explain.scene import trajectory_of
         from critex.report import report_suite

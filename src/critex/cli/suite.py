@@ -22,7 +22,7 @@ class ListOptions:
 
 @dataclass
 class ShowOptions:
-    """Print the commands that a suite consists of."""
+    """Print the command of every run in a suite."""
 
     name: str
     """A name from `critex suite list`."""
@@ -30,7 +30,7 @@ class ShowOptions:
 
 @dataclass
 class RunOptions(ranges.Options):
-    """Run what is missing of a suite. The same command again continues: finished runs are kept, interrupted ones
+    """Run the missing runs of a suite. Repeat the command to continue: finished runs are kept, interrupted ones
     resumed."""
 
     name: str
@@ -38,7 +38,7 @@ class RunOptions(ranges.Options):
     out: Path | None = None
     """Directory of the runs, by default runs/NAME. It belongs to one suite with one budget."""
     jobs: ranges.Count | None = None
-    """Runs at the same time, one thread each; by default 2 on this machine, and one per CPU on a cluster."""
+    """Parallel runs, one thread each; by default 2 on this machine, and one per CPU on a cluster."""
     only: str = ""
     """Methods to run, separated by commas: sac for all of SAC, sac+cae for that one, sac+none for SAC alone."""
     task: str = ""
@@ -63,7 +63,7 @@ ACTIONS = {"list": ListOptions, "show": ShowOptions, "run": RunOptions}
 
 
 def main(args: list[str]) -> None:
-    """Run the subcommand that the first argument names."""
+    """Run the subcommand named by the first argument."""
     if not args or args[0] in ("-h", "--help"):
         print(f"usage: {PROG} list | show NAME | run NAME [OPTIONS]\n")
         for name, options in ACTIONS.items():
@@ -109,7 +109,7 @@ def show(name: str) -> None:
 
 
 def run(options: RunOptions) -> None:
-    """Run what is missing; print the end of the log of every run that failed twice."""
+    """Run the missing runs; print the end of the log of every run that failed twice."""
     from critex import suite as suites
 
     suite = suites.suite_named(options.name)

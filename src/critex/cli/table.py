@@ -19,9 +19,9 @@ class Options:
     name: str
     """A suite, or parameters for Table 2 of the paper."""
     runs: Path | None = None
-    """Directory of the suite's runs; without it, the paper's numbers alone."""
+    """Directory of the suite's runs; without it, only the paper's numbers are shown."""
     format: Literal["terminal", "markdown", "latex", "csv"] | None = None
-    """Format of the table; by default the one that the ending of --out names (.md, .tex, .csv), else for a terminal."""
+    """Format of the table; by default from the extension of --out (.md, .tex, .csv), otherwise for a terminal."""
     out: Path | None = None
     """File to write instead of printing."""
     curves: Path | None = None

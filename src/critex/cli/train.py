@@ -38,11 +38,11 @@ def train_config(name: str, args: list[str]) -> Any:
     from critex.algorithms import algorithm_module
 
     config = algorithm_module(name).Config
-    from critex.presets import default_config  # after a wrong name was refused: it loads torch
+    from critex.presets import default_config  # after the name has been checked, because it loads torch
 
     explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))
     default = default_config(name, explorer or config.explorer, preset, env)
-    # The explorer decides which options --bonus.* exist, so the type of that field is set here.
+    # The options --bonus.* depend on the explorer, so the type of that field is set here.
     typed = make_dataclass(
         config.__name__,
         [("bonus", type(default.bonus), field(default=default.bonus))],
@@ -58,12 +58,12 @@ def train_config(name: str, args: list[str]) -> Any:
 
 
 def bonus_flags() -> dict[str, str]:
-    """Every explorer's flags, with the explorer: `--bonus.ridge` → "--bonus.ridge with --explorer cae"."""
+    """The flags of all explorers, each with its explorer: `--bonus.ridge` → "--bonus.ridge with --explorer cae"."""
     from critex.explorers import EXPLORERS, explorer_class
 
     return {
         flag: f"{flag} with --explorer {name}"
-        for name in reversed([*EXPLORERS])  # an option that several have is suggested with the first of them
+        for name in reversed([*EXPLORERS])  # if several have the option, the first is suggested
         for option in options_of(explorer_class(name).Config, prefix="bonus.")
         for flag in option.flags
     }
@@ -81,7 +81,7 @@ def peek(args: list[str], flag: str) -> str | None:
 
 
 def help_sections(name: str, default: Any) -> Sections:
-    """The options in the order in which people need them: common, algorithm, bonus, bookkeeping."""
+    """The options by how often people need them: common, algorithm, bonus, bookkeeping."""
     from critex.explorers import ExplorationConfig
     from critex.run import RunConfig
 

@@ -24,7 +24,7 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 class Damaged(Exception):
-    """This file cannot be used; the message says why."""
+    """A file that cannot be used; the message says why."""
 
 
 # Opening --------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def own_directory(path: Path) -> None:
-    """Make a directory unless it exists; a symbolic link in its place is refused."""
+    """Create a directory if needed; a symbolic link in its place is refused."""
     refuse_link(path)
     path.mkdir(exist_ok=True)
 
@@ -72,14 +72,14 @@ def read_file(path: Path) -> bytes:
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write every byte or raise: `os.write` may write only a part when the disk fills up."""
+    """Write every byte or raise: `os.write` may write only part of the data when the disk fills up."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file so that at any moment, and after any crash, either the old or the new one is there.
+    """Write a file atomically: at any moment, and after any crash, either the old or the new file is there.
 
     A temporary file in the same directory is written and synced, then renamed over the path; the directory
     is synced last, so that the new name survives a power cut.
@@ -169,7 +169,7 @@ def _digest(kind: str, version: int, payload: bytes | memoryview) -> str:
 
 
 def plain_state(value: Any, where: str = "state") -> Any:
-    """The state, if all of it can be loaded without executing code; otherwise a `TypeError` names the culprit."""
+    """The state, if all of it can be loaded without executing code; otherwise a `TypeError` names the offending entry."""
     if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype):
         if type(value).__module__ not in ("builtins", "torch"):  # numpy.float64 is a float that does not load
             raise TypeError(

@@ -1,7 +1,7 @@
 """Running normalisers of observations and rewards, kept outside the environment so that checkpoints include them.
 
-They compute what gymnasium's NormalizeObservation and NormalizeReward compute, but for N environments at once that
-share one set of statistics, and clip to ±10, as is customary.
+They compute the same as gymnasium's NormalizeObservation and NormalizeReward, but for N environments that share one
+set of statistics, and they clip to ±10, as is customary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Moments:
 
     def update_sequence(self, x: Array) -> Array:
         """Add T batches of scalars [T, N], one after the other; return the variance after each, [T]."""
-        shifted = x - self.mean  # around the old mean, or the squares below would cancel
+        shifted = x - self.mean  # relative to the old mean; otherwise the squares below would cancel
         count = self.count + x.shape[1] * np.arange(1, len(x) + 1)
         mean = shifted.sum(1).cumsum() / count
         var: Array = (self.var * self.count + (shifted * shifted).sum(1).cumsum()) / count - mean * mean

@@ -41,7 +41,7 @@ class Replay:
         if not 1 <= self.chunk <= capacity:
             raise ValueError(f"chunk must lie between 1 and the capacity {capacity}, not {self.chunk}")
         self.keep_info = tuple(keep_info)
-        self.total = 0  # rows ever added
+        self.total = 0  # number of rows ever added
         self.generator = torch.Generator().manual_seed(seed)
         self._storage: dict[str, Any] = {}  # Transition.asdict() with every leaf [capacity, …]
         self._arrays: list[Any] = []  # numpy views of its leaves: writing through them takes half the time
@@ -146,7 +146,7 @@ class Replay:
         return self.total - len(self)
 
     def _finished(self) -> range:
-        """The finished chunks of which rows are still held."""
+        """The finished chunks that still have rows in the buffer."""
         return range(self._oldest // self.chunk, self.total // self.chunk)
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Replay:
     def save_chunks(self, directory: str | Path) -> None:
         """Write the finished chunks that are not on disk yet, each atomically.
 
-        A file that a killed run wrote after its last checkpoint is overwritten, not trusted.
+        A file written by a killed run after its last checkpoint is not trusted, and overwritten.
         """
         for k in self._finished():
             if k not in self._saved:
@@ -188,7 +188,7 @@ class Replay:
         self._saved = {k: self._saved[k] for k in self._finished()}
 
     def load_chunks(self, directory: str | Path) -> None:
-        """Read the chunks that the loaded state refers to; `Damaged` if one is not the file that was written."""
+        """Read the chunks that the loaded state refers to; `Damaged` if a file is not the one that was written."""
         for k in self._finished():
             path = _path(directory, k)
             state, checksum = _load(path)

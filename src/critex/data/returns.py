@@ -51,7 +51,7 @@ def n_step_return(batch: Batch, reward: Tensor, gamma: float) -> tuple[Batch, Te
 
         R = Σ_{k<m} γᵏ r_k
 
-    where m ≤ n does not reach past the end of the episode: s_{t+m} is the true final observation of a truncated one.
+    where m ≤ n stops at the end of the episode: for a truncated episode, s_{t+m} is the true final observation.
     `reward` has the shape of `batch.reward`; it may contain the bonus of every step. The transitions returned are the
     first ones, (s_t, a_t, s_{t+1}).
     """

@@ -9,7 +9,7 @@ from critex.data.transition import Batch, Transition
 
 
 class Rollout:
-    """Collects T vector steps, with extras of the policy such as log_prob and value, then stacks them.
+    """Collects T vector steps, with extras from the policy such as log_prob and value, then stacks them.
 
         rollout.add(transition, log_prob=log_prob, value=value)
         batch, extras = rollout.stack()       # every leaf [T, N, …]; the rollout is empty again

@@ -16,7 +16,7 @@ from critex.data.tree import Tree, tree_leaves, tree_map
 class Transition:
     """(s, a, r, s') of N environments; every tensor is [N, …], or [B, …] and [T, N, …] once batched.
 
-    `next_obs` is the true next observation, even where the episode ended and the environment was then reset.
+    `next_obs` is the true next observation, even if the episode ended and the environment was then reset.
     `reward` is extrinsic; the bonus is kept separately and added by the algorithm, r̃ = r + αβ, so that neither
     is ever lost.
     """

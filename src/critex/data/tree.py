@@ -1,4 +1,4 @@
-"""Observations are a tensor or a (nested) dict of tensors; these helpers treat both alike."""
+"""Observations are a tensor or a (nested) dict of tensors; these helpers handle both."""
 
 from __future__ import annotations
 

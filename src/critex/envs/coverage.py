@@ -63,7 +63,7 @@ class Fog:
         here = int(row) * width + int(column)
         free, open_[here], seen[here] = open_[here], True, True
         sin, cos = np.sin(self._angles + heading), np.cos(self._angles + heading)
-        for distances in self._stretches:  # rays that were stopped are followed no further
+        for distances in self._stretches:  # stopped rays are dropped
             cells = (row + np.outer(sin, distances)).astype(np.int64) * width
             cells += (column + np.outer(cos, distances)).astype(np.int64)
             clear = open_[cells]

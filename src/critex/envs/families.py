@@ -1,4 +1,4 @@
-"""Make a gymnasium environment from its id: built-ins, families of other packages, errors that say what to do."""
+"""Make a gymnasium environment from its id: built-ins, families from other packages, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
-            # the paper uses -v4; whoever asks for it knows that there is a -v5
+            # the paper uses -v4, so users ask for it on purpose
             warnings.filterwarnings("ignore", message=".*is out of date.*")
             env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **kwargs)
     except UserError:
@@ -111,7 +111,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         known = env_id.rpartition(":")[2] in gym.registry
         raise UserError(_broken(env_id, error) if known else _unknown(env_id)) from error
     except Exception as error:
-        if not kwargs:  # a bug of the environment, which deserves its traceback
+        if not kwargs:  # a bug in the environment: show its traceback
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -137,7 +137,7 @@ def refuse_import(env_id: str, source: object) -> None:
 def _import(module: str, env_id: str) -> None:
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # at the end: nothing that is installed can be shadowed
+        sys.path.append(here)  # at the end, so that installed packages cannot be shadowed
     try:
         import_module(module)
     except ImportError as error:
@@ -187,7 +187,7 @@ def _register(name: str, size: int) -> None:
 
 
 def _broken(env_id: str, error: Exception) -> str:
-    """Gymnasium's message and the newer versions of the environment: it still lists MuJoCo's -v2 and -v3."""
+    """Gymnasium's message and the newer versions of the environment, because gymnasium still lists MuJoCo's -v2 and -v3."""
     spec = gym.spec(env_id.rpartition(":")[2])
     newer = [
         other.id

@@ -91,7 +91,7 @@ def observation(raw: dict[str, Any], size: int = SIZE) -> dict[str, NDArray[Any]
 
 
 def heading_of(rotation: NDArray[np.float64]) -> float:
-    """The heading on the map of a quaternion (w, x, y, z), measured from rising columns (x) to rising rows (z).
+    """The heading on the map for a quaternion (w, x, y, z), measured from rising columns (x) to rising rows (z).
 
     The agent looks along −z, turned by the quaternion.
     """
@@ -167,7 +167,7 @@ class TopDownMap:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """An absent scene or data set, which Habitat reports in many ways, as one line."""
+    """Report a missing scene or data set, which Habitat signals in many ways, in one line."""
     try:
         yield
     except (OSError, RuntimeError, AssertionError, KeyError, ValueError) as error:
@@ -204,7 +204,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
 
     @property
     def fog(self) -> Fog:
-        """The map of this episode and what was seen of it."""
+        """The map of this episode, and the part of it that was seen."""
         return self.map.fog
 
     def reset(
@@ -234,7 +234,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         return obs, 0.0, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        """What the camera sees."""
+        """The camera's view."""
         return self._rgb
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
 
 
 def check() -> Iterator[tuple[str, str]]:
-    """`critex doctor habitat`: (what was tried, what is wrong with it or "") for each check on a real simulator."""
+    """`critex doctor habitat`: (check, its problem or "") for each check on a real simulator."""
     made = "a scene of HM3D's val split loads"
     try:
         env = HabitatExplore("val")

@@ -21,7 +21,7 @@ from critex.envs.position import counts_grids, digest
 from critex.errors import UserError
 
 OBSERVATIONS = ("glyphs", "blstats", "message")
-"""What the paper's network sees: the map [21, 79], the status line [27] and the message [256]."""
+"""The observations of the paper's network: the map [21, 79], the status line [27] and the message [256]."""
 DEFAULTS: dict[str, Any] = {"observation_keys": OBSERVATIONS, "fix_moon_phase": True}
 """Keywords of every environment made here."""
 
@@ -40,7 +40,7 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
         self._whole_grid = counts_grids(position)
         self.game = game = cast(Any, env.unwrapped)
         self._draws = np.random.default_rng()
-        self._last: tuple[NDArray[Any], ...] | None = None  # what the agent saw when the game ended
+        self._last: tuple[NDArray[Any], ...] | None = None  # the agent's last screen
         self._quit, self._click_through = game._quit_game, game._perform_known_steps
         game._quit_game, game._perform_known_steps = self._before_quitting, self._before_clicking
         if hasattr(game, "_patch_nhdat"):

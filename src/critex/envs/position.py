@@ -1,4 +1,4 @@
-"""What `info["position"]` tells apart: cells, or whole grids."""
+"""Whether `info["position"]` identifies cells or whole grids."""
 
 from __future__ import annotations
 

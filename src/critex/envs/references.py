@@ -8,7 +8,7 @@ from torch import Tensor
 from critex.data.tree import Tree
 
 FORWARD, LEFT, RIGHT = range(3)
-NEAR, BESIDE = 6, 12  # depth, of 255, below which a wall blocks the way, and below which it is alongside
+NEAR, BESIDE = 6, 12  # depth (of 255) below which a wall blocks the way, and below which it is alongside
 
 
 def random_steps(obs: Tree) -> Tensor:
@@ -17,7 +17,7 @@ def random_steps(obs: Tree) -> Tensor:
 
 
 def follow_wall(obs: Tree) -> Tensor:
-    """Keep the wall on the right, by the depth of images [N, H, W, 4] alone: [N].
+    """Keep the wall on the right, using only the depth of images [N, H, W, 4]: [N].
 
     Left where the middle of the view is blocked, right where its right edge is open, else forward. At an outer
     corner a forward step now and then, by chance, keeps it from turning on the spot.

@@ -45,8 +45,8 @@ class Envs:
         envs = Envs("Hopper-v4", num_envs=4, seed=1)
         transition, obs = envs.step(policy(envs.obs))
 
-    `obs` (also `envs.obs`) is what to act on: an environment whose episode ended has been reset, while
-    `transition.next_obs` holds its true final observation. Float64 observations become float32, images stay
+    `obs` (also `envs.obs`) is the observation to act on: an environment whose episode ended has been reset, and
+    `transition.next_obs` has its true final observation. Float64 observations become float32, images stay
     uint8, Discrete ones are int64 [N], Dict spaces give dicts without their text. Actions are tensors [N, …].
     Of info only `position` (integers [k], otherwise ignored) is batched, with the `start_position` of the running
     episode if the env reports it at reset.
@@ -240,7 +240,7 @@ class Envs:
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
-    """The seed of one episode, so that episodes, envs and runs with other seeds get other levels."""
+    """The seed of one episode; different episodes, envs and run seeds get different levels."""
     return derive_seed(seed, "episode", env, episode)
 
 

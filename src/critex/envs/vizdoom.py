@@ -77,7 +77,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         self.action_space = spaces.Discrete(3)
         self._game: vzd.DoomGame | None = None
         self.plan: FloorPlan
-        self.fog: Fog  # over the floor plan: what was seen in this episode
+        self.fog: Fog  # over the floor plan: the part seen in this episode
         self.path: list[tuple[float, float]] = []  # (row, column) of every observation, in cells
         self._start: tuple[float, float, float] | None = None  # x, y, heading
 
@@ -119,7 +119,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
         return obs, 0.0, False, truncated, info
 
     def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        """What the camera sees, at the size at which the game renders it."""
+        """The camera's view, at the resolution of the game."""
         return self._rgb
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
 
     def _open(self) -> vzd.DoomGame:
         game = vzd.DoomGame()
-        game.set_doom_game_path(str(wads()[1]))  # its textures are those of the first game, too
+        game.set_doom_game_path(str(wads()[1]))  # it has the textures of the first game, too
         game.set_doom_scenario_path(str(static_wad()))
         game.set_doom_config_path(str(static_wad().with_suffix(".ini")))
         game.add_game_args("+gl_cachenodes 0")  # no files in the working directory

@@ -113,7 +113,7 @@ def step_rows(episodes: Sequence[PlayedEpisode]) -> Iterable[list[str]]:
 
 
 def _data(it: Explanation) -> dict[str, Any]:
-    """What the script reads; every distinct frame is stored once."""
+    """The data for the script; every distinct frame is stored once."""
     frames: dict[str, int] = {}
     episodes = []
     for episode in it.episodes:

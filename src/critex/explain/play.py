@@ -165,7 +165,7 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
     except Exception as error:  # noqa: BLE001  every GL library fails in its own way, and the rest can be shown
         reason = " ".join(str(error).split()) or type(error).__name__
         hint = "; MUJOCO_GL=egl or osmesa may help" if "mujoco" in sys.modules else ""
-        note = f"No frames, as they cannot be drawn here: {reason.rstrip('.')}{hint}."
+        note = f"No frames: they cannot be rendered here: {reason.rstrip('.')}{hint}."
     else:
         return envs, ""
     finally:
@@ -175,7 +175,7 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
 
 
 def memory_note(trained: Trained, novelty: Novelty) -> str:
-    """What the bonuses on the page are measured against."""
+    """The memory that the bonuses on the page are measured against."""
     name = trained.cfg.explorer
     if name == "none":
         return "This run has no explorer: the bonus is 0 everywhere."

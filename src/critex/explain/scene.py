@@ -1,4 +1,4 @@
-"""Play one whole episode of an agent with a camera, for pictures of its path and of what it was paid for."""
+"""Play one whole episode of an agent with a camera, for pictures of its path and its bonus."""
 
 from __future__ import annotations
 

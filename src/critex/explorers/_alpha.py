@@ -16,15 +16,15 @@ AlphaOption = NonNegative | Literal["auto", "auto_decay"]
 RATIO = 0.1
 """c, the same for every task."""
 WARMUP = 1_000
-"""Steps that the rule leaves out: the first scaled bonuses are spikes, since their running deviation is not settled."""
+"""Steps that the rule leaves out: the first scaled bonuses are spikes, because their running deviation has not settled."""
 RECENT = 10_000
 """Steps that the reported share of the bonus covers, with exponentially falling weights."""
 DENSE = 0.01
-"""Share of steps with a reward from which on a bonus larger than the reward is worth a warning."""
+"""Minimum share of steps with a reward for a warning that the bonus is larger than the reward."""
 
 
 def fixed_alpha(alpha: float) -> float:
-    """α as a number, for loops and trainers that are not critex's own."""
+    """α as a number, for users' loops and other trainers."""
     if isinstance(alpha, str):
         raise UserError(f"alpha={alpha!r} is a rule of critex's own algorithms; give a number")
     if not (math.isfinite(alpha) and alpha >= 0):
@@ -55,7 +55,7 @@ class Moments:
 
 
 class Alpha:
-    r"""α in force: the number given, or with `auto`
+    r"""The current α: the given number, or with `auto`
 
         α = c · max(σ[r]/σ[β], 1/σ[B]),    B ← γB + β,
 
@@ -81,7 +81,7 @@ class Alpha:
         self._warned = False
 
     def observe(self, reward: Tensor, bonus: Tensor, ended: Tensor, continued: bool = True) -> float:
-        """Add steps [N] or [T, N], and return α; `continued`: they follow those of the last call."""
+        """Add steps [N] or [T, N], and return α; `continued`: they follow the steps of the last call."""
         if not (self.rule or self.value):
             return self.value
         rewards, bonuses = reward.flatten().tolist(), bonus.flatten().tolist()
@@ -115,7 +115,7 @@ class Alpha:
         return alpha * max(1 - self._steps / self.total, 0.0) if self.rule == "auto_decay" else alpha
 
     def metrics(self) -> dict[str, float]:
-        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once where it is the larger part."""
+        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once if it is the larger part."""
         bonus, reward, rewarded, steps = self._recent
         if not bonus:
             return {}
@@ -128,7 +128,7 @@ class Alpha:
         return {"alpha": self.value, "bonus_share": bonus / (bonus + reward)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, in plain numbers."""
+        """The whole state, in plain numbers."""
         moments = [[m.count, m.mean, m.squares] for m in self._moments]
         return {
             "value": self.value,
@@ -140,7 +140,7 @@ class Alpha:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
+        """Restore the state."""
         self.value = state["value"] if self.rule else self.value  # a number comes from the options alone
         self._steps = state["steps"]
         self._sums = list(state["sums"])

@@ -19,7 +19,7 @@ class EncoderConfig(ScalingConfig):
     """Options of an explorer with its own networks."""
 
     width: Count = 128
-    """Length of its state embedding, and width of its hidden layers."""
+    """Length of the state embedding, and width of the hidden layers."""
 
 
 class StateEncoder(nn.Module):

@@ -22,11 +22,11 @@ class InverseConfig(Options):
     """Options of the inverse dynamics."""
 
     cross_episode_ends: bool = False
-    """Pair the last state of an episode with the first of the next one, as the released code does; needs an
+    """Pair the last state of an episode with the first state of the next one, as the released code does. Needs an
     algorithm that learns from rollouts in time order. Otherwise s' is the true final observation."""
     inverse_action: Literal["executed", "sampled"] = "executed"
-    """Continuous actions: predict the action that the environment executed, clipped to its range, or the one that
-    the policy sampled. They differ for PPO only."""
+    """Continuous actions: predict the executed action, clipped to its range, or the action sampled by the policy.
+    They differ only for PPO."""
     min_std: NonNegative = 0.1
     """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
 
@@ -62,7 +62,7 @@ class InverseDynamics(nn.Module):
         self.head = orthogonal(nn.Linear(hidden, embedding.action_dim), gain=1.0)
         if not self.discrete:
             self.log_std = nn.Parameter(torch.zeros(embedding.action_dim))
-            low, high = embedding.action_bounds()  # [a] each, infinite where there is no bound
+            low, high = embedding.action_bounds()  # [a] each, infinite if there is no bound
             half = torch.where((high - low).isfinite(), (high - low) / 2, 1.0)
             self.register_buffer("_min_log_std", (options.min_std * half).log(), persistent=False)
             if options.inverse_action == "sampled":
@@ -86,7 +86,7 @@ class InverseDynamics(nn.Module):
 def paired(rollout: Transition, options: InverseConfig) -> Transition:
     """A rollout [T, N] with the next observations that the inverse dynamics learns from.
 
-    With `cross_episode_ends` that is the following observation of the rollout, even where an episode ended in between.
+    With `cross_episode_ends` this is the following observation in the rollout, even if an episode ended in between.
     """
     if not options.cross_episode_ends:
         return rollout

@@ -1,4 +1,4 @@
-"""Build an explorer from the name of a method, and check which options exclude each other."""
+"""Build an explorer from the name of a method, and refuse options that exclude each other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explorer_class(name: str) -> type[Any]:
 
 
 def split_combination(name: str) -> tuple[str, str, str] | None:
-    """(+ or *, first, second) of a combination, or None; * binds closer."""
+    """(+ or *, first, second) of a combination, or None; * binds more tightly."""
     for symbol in "+*":
         first, found, second = name.partition(symbol)
         if found:
@@ -91,7 +91,7 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
             "bonus_in=value compares actions, and φ(s') of one not taken is unknown; use --bonus.embedding block"
         )
     if cfg.bonus_in == "value" and cfg.recompute:
-        raise UserError("bonus_in=value is always measured anew; recompute is for bonus_in=reward")
+        raise UserError("bonus_in=value always recomputes the bonus; recompute is for bonus_in=reward")
     if cfg.bonus_in == "reward" and cfg.scale_value_bonus:
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"

@@ -29,8 +29,8 @@ class EpisodicCountConfig:
     """Which states of an episode count as the same one."""
 
     key: Key = "auto"
-    """Two states of an episode are the same if they agree in: position (where the env gives one), image (the images
-    of the observation), or obs (the whole observation as the agent sees it). auto: position where there is one,
+    """When two states of an episode count as the same: same position (if the env reports one), same image (all images
+    in the observation), or same obs (the whole observation as the agent sees it). auto: position if there is one,
     else obs."""
     count_start: bool = True
     """Count the first state of an episode as visited. The authors' code does not."""
@@ -39,10 +39,10 @@ class EpisodicCountConfig:
 class VisitCounts(nn.Module):
     """Visit counts N of states, or of state-action pairs, that share a key; the current visit is included.
 
-    - position: info["position"] of s', where the env gives one;
+    - position: info["position"] of s', if the env reports one;
     - image: the images of the observation;
     - obs: the whole observation as the agent sees it;
-    - auto: position where the env gives one, else obs.
+    - auto: position if the env reports one, else obs.
 
     `count_start` counts the first state of an episode as well. Rows count in time order, and in env order within a
     vector step. Episodic counts have one table per env; a lifelong table is shared. Keys are 64-bit hashes.

@@ -1,4 +1,4 @@
-"""ACB (Ash et al., 2022): linear predictors of pure noise agree only where there is much data.
+"""ACB (Ash et al., 2022): linear predictors of pure noise agree only when there is much data.
 
 β = max_j |w_jᵀφ|, each w_j trained on the critic's φ towards fresh targets ~ N(0, 1)
 """
@@ -24,8 +24,8 @@ class ACBConfig(ScalingConfig):
     """Options of ACB."""
 
     scaling: Literal["welford", "batch", "none"] = "welford"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
+    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     ensemble: Count = 128
     """Number of noise predictors."""
 

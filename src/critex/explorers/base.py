@@ -22,12 +22,12 @@ from critex.explorers.diagnostics import EarlyShare
 from critex.networks.nethack import NetworkName
 
 PATIENCE = 5
-"""Times in a row that `metrics` must find the same reason for a warning; an untrained network may give one for a while."""
+"""Times in a row that `metrics` must find the same reason for a warning; an untrained network may give one at first."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What an explorer knows about its agent. It sees neither the algorithm nor the environment."""
+    """All that an explorer knows about its agent. It sees neither the algorithm nor the environment."""
 
     embedding: Embedding
     """The critic's φ, and the shape of the actions."""
@@ -60,7 +60,7 @@ class Explorer(nn.Module):
 
     Config: ClassVar[type] = NoOptions
     episodic: bool = False
-    """Its memory is reset with each episode, so that a bonus cannot be measured again later."""
+    """Its memory is reset in each episode, so a bonus cannot be measured again later."""
     compares_actions: bool = False
     """It can compute the bonus of every action in a state, which `bonus_in=value` needs."""
     in_targets: bool = True
@@ -75,14 +75,14 @@ class Explorer(nn.Module):
         self._early = EarlyShare()
         self._signs: dict[str, int] = {}  # kind of warning → how many times in a row there was reason for it
 
-    # What a method defines.
+    # To be defined by a method.
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
         """(raw, scaled) bonuses [N] of one vector step; updates memory and scaler."""
         raise NotImplementedError(f"{type(self).__name__} must define _bonus(step)")
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same for a rollout [T, N] in time order; override it if there is a faster way than step by step."""
+        """The same for a rollout [T, N] in time order; override it if that can be faster than step by step."""
         steps = [self._bonus(rollout.map(itemgetter(t))) for t in range(len(rollout.reward))]
         return torch.stack([raw for raw, _ in steps]), torch.stack([scaled for _, scaled in steps])
 
@@ -113,7 +113,7 @@ class Explorer(nn.Module):
     def refresh(self, replay: Replay) -> None:
         """Rebuild the memory under the current φ from replayed transitions, whenever the options schedule it."""
 
-    # What every method inherits.
+    # Inherited by every method.
 
     @torch.no_grad()
     def bonus(self, step: Transition) -> Tensor:
@@ -139,7 +139,7 @@ class Explorer(nn.Module):
         return self._record(rollout, raw, scaled, started)
 
     def _record(self, steps: Transition, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
-        """Keep what `metrics` reports of bonuses [N] or [T, N]."""
+        """Accumulate the statistics of bonuses [N] or [T, N] for `metrics`."""
         window, cost, envs = self._window, self._cost, steps.info.get("env")
         rows = (
             raw.tolist(),
@@ -157,13 +157,13 @@ class Explorer(nn.Module):
         return scaled
 
     def learned(self) -> list[nn.Parameter]:
-        """The parameters that the algorithm adds to the critic's optimiser: all that are not frozen; none for CAE."""
+        """The parameters that the algorithm adds to the critic's optimiser: all except frozen ones; none for CAE."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def metrics(self) -> dict[str, float]:
         """Since the last call: mean raw bonus, mean and standard deviation of the scaled bonus; and those of `alpha`.
 
-        After a few episodes of at least forty steps, also the share of the bonus that their first ten steps earned.
+        After a few episodes of at least forty steps, also the share of the bonus paid in their first ten steps.
         """
         n, raw, scaled, squares = self._window
         self._window = [0.0] * 4
@@ -176,14 +176,14 @@ class Explorer(nn.Module):
         return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **early, **self.alpha.metrics()}
 
     def _warn_once(self, kind: str, warnings: list[str]) -> None:
-        """Print warnings of this kind once, when there has been reason for them several times in a row."""
+        """Print warnings of this kind once, after they have come up several times in a row."""
         if self._signs.get(kind, 0) < PATIENCE:
             self._signs[kind] = self._signs.get(kind, 0) + 1 if warnings else 0
             if self._signs[kind] == PATIENCE:
                 notice(" ".join(warnings))
 
     def card(self) -> dict[str, float | int]:
-        """What the explorer costs: parameters and bytes added, and microseconds per step for the bonus."""
+        """The cost of the explorer: parameters and bytes added, and microseconds per step for the bonus."""
         tensors = [*self.parameters(), *self.buffers()]
         return {
             "parameters_added": sum(p.numel() for p in self.parameters()),

@@ -24,8 +24,8 @@ class BDQNConfig(EllipticalConfig):
     """Options of BDQN: those of CAE with one posterior for each action."""
 
     scaling: Literal["welford", "batch", "none"] = "none"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
+    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     strategy: str = "thompson"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "block"

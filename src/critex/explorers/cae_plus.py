@@ -29,7 +29,7 @@ class CAEPlusConfig(InverseConfig, EllipticalConfig):
     hidden: Count = 64
     """Hidden width of the inverse-dynamics network."""
     use_u: bool = True
-    """Use U; without it, bonus and inverse dynamics work on φ itself (the paper's ablation)."""
+    """Use U. Without it, bonus and inverse dynamics use φ itself (the paper's ablation)."""
     bias_in_bonus: bool = True
     """Compute the bonus from Uφ + b, as the inverse dynamics does, rather than from Uφ."""
     loss_coef: NonNegative = 1.0

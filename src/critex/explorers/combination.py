@@ -1,4 +1,4 @@
-"""Combinations of two explorers: the bonus of `e3b*noveld` is a product, that of `rnd+counts` a sum."""
+"""Combinations of two explorers: the bonus of `e3b*noveld` is a product, the bonus of `rnd+counts` a sum."""
 
 from __future__ import annotations
 

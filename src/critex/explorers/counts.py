@@ -1,4 +1,4 @@
-"""Visit counts: the oracle bonus where states can be told apart, as on tabular tasks."""
+"""Visit counts: the oracle bonus if states can be told apart, as on tabular tasks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class CountsConfig(ScalingConfig):
     kind: Literal["inverse_root", "first_visit"] = "inverse_root"
     """1/√N, or 1 for the first visit and 0 afterwards."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
-    """Count over the whole run, or within an episode of each env."""
+    """Count over the whole run (lifelong), or within each episode of each env (episodic)."""
     of: Of = "next_state"
-    """Count the states that were reached, or the states with the (discrete) action taken in them."""
+    """Count the states reached, or pairs of a state and the (discrete) action taken in it."""
     key: Key = "auto"
-    """Two states are the same if they agree in: position (where the env gives one), image (the images of the
-    observation), or obs (the whole observation as the agent sees it; of use only where observations recur exactly).
-    auto: position where there is one, else obs."""
+    """When two states count as the same: same position (if the env reports one), same image (all images in the
+    observation), or same obs (the whole observation as the agent sees it; useful only if observations repeat
+    exactly). auto: position if there is one, else obs."""
     count_start: bool = True
     """Count the first state of an episode as visited."""
 
 
 class Counts(ScaledExplorer):
-    """β = 1/√N or 1[N = 1], N the visits of s' or of (s, a), the current one included.
+    """β = 1/√N or 1[N = 1], where N counts the visits to s' or to (s, a), including the current one.
 
     Lifelong counts of (s, a) are the elliptical bonus of one-hot φ(s,a) at λ = 1: φᵀA⁻¹φ = 1/N.
     """
@@ -57,7 +57,7 @@ class Counts(ScaledExplorer):
         return (n == 1).float() if self.config.kind == "first_visit" else n.float().rsqrt()
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        """The bonus that one more visit would earn."""
+        """The bonus for one more visit."""
         n = self.tally.count(self.tally.keys(obs, action, next_obs))
         return self._scale_only(self._of_visits(n + 1))
 

@@ -1,4 +1,4 @@
-"""Signs that a bonus has stopped telling states apart: collapsed features, or one part that takes most of the bonus.
+"""Signs that a bonus no longer tells states apart: collapsed features, or one part that takes most of the bonus.
 
 An explorer computes them when its metrics are logged, from the features of the latest steps; `critex explain` computes
 them from the steps it plays.
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 ROWS = 128
-"""Features that a running explorer keeps."""
+"""Number of features that a running explorer keeps."""
 SHOWN = 10
-"""Eigenvalues of a summary."""
+"""Number of eigenvalues in a summary."""
 EARLY = 10
-"""An explorer that pays most of its bonus in this many first steps hardly rewards later discoveries."""
+"""If an explorer pays most of its bonus in this many first steps, it hardly rewards later discoveries."""
 LONG = 4 * EARLY
-"""Steps of the shortest episode in which that can be judged."""
+"""Length of the shortest episode in which this is measured."""
 EPISODES = 10
-"""Episodes over which it is judged."""
+"""Number of episodes over which it is measured."""
 MOST = 0.7
-"""A part of the bonus that takes more than this is warned of."""
+"""Warn if one part takes more than this share of the bonus."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FeatureSummary:
             )
         if self.norm < 0.01 * self.ridge:
             found.append(
-                f"Warning: ‖φ‖² is {self.norm:.2g} against λ = {self.ridge:g}: the memory hardly fills, and the bonus "
+                f"Warning: ‖φ‖² is {self.norm:.2g} compared with λ = {self.ridge:g}: the memory hardly fills, and the bonus "
                 "stays the same whatever was seen."
             )
         if self.action_share is not None and self.action_share > MOST:
@@ -79,7 +79,7 @@ class FeatureSummary:
         return found
 
     def metrics(self) -> dict[str, float]:
-        """What a run logs of it."""
+        """The metrics that a run logs."""
         values = {
             "phi_rank": self.effective_rank,
             "phi_variance": self.variance_share,
@@ -161,7 +161,7 @@ class EarlyShare:
         return early_warning(self.value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that it has counted."""
+        """All counters."""
         return {"running": [[env, *x] for env, x in self._running.items()], "shares": list(self._shares)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

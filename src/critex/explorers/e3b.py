@@ -25,15 +25,15 @@ class E3BConfig(InverseConfig, EllipticalConfig):
     strategy: str = "ucb_squared"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "episodic"
-    """One memory A for the whole run, or one per env that is reset with each episode."""
+    """One memory A for the whole run (lifelong), or one per env, reset at the start of each episode (episodic)."""
     ridge: Positive = 0.1
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = True
-    """Pay nothing for the first step of an episode (the memory still sees it)."""
+    """No bonus for the first step of an episode (it still enters the memory)."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "state"
-    """The feature that enters A, made of its own φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
+    """The feature that enters A, with its own encoder φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
     width: Count = 128
-    """Length of its state embedding φ(s)."""
+    """Length of the state embedding φ(s)."""
     hidden: Count = 256
     """Hidden width of the inverse-dynamics network."""
 

@@ -28,31 +28,30 @@ class EllipticalConfig(ScalingConfig):
     """Options of the elliptical bonus. Where the paper and its released code disagree, presets/*.toml has both."""
 
     scaling: Literal["welford", "batch", "none"] = "welford"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
+    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     strategy: str = "ucb"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
     scope: Literal["lifelong", "episodic"] = "lifelong"
-    """One memory A for the whole run, or one per env that is reset with each episode."""
+    """One memory A for the whole run (lifelong), or one per env, reset at the start of each episode (episodic)."""
     ridge: Positive = 1.0
     """λ in A = λI + Σφφᵀ."""
     zero_first: bool = False
-    """Pay nothing for the first step of an episode (the memory still sees it)."""
+    """No bonus for the first step of an episode (it still enters the memory)."""
     simultaneous: bool = False
     """Compute the bonuses of all envs of a vector step before any of them updates A."""
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "auto"
-    """φ(s,a) of the critic; [φ(s); a], φ(s'), φ(s) in the block of action a, or φ(s) alone where it takes only
-    the state.
-    auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
+    """The feature: φ(s,a) if the critic takes actions; otherwise [φ(s); a], φ(s'), φ(s) in the block of action a, or
+    φ(s) alone. auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
     phi_norm: Positive | None = None
     """Rescale every φ to this length."""
     rebuild_every: Natural = 0
-    """Recompute A from the replay buffer under the current φ every this many env steps (0: never)."""
+    """Env steps between two rebuilds of A from the replay buffer with the current φ (0: never)."""
     rebuild_rows: Count = 100_000
-    """How many of the newest transitions a rebuild uses."""
+    """Number of newest transitions used in a rebuild."""
     thompson_hold: bool = False
-    """With strategy=thompson and the bonus in the reward: draw Δθ once per episode of each env, instead of anew for
-    each transition, which gives a bonus of mean zero whatever the agent does."""
+    """With strategy=thompson and the bonus in the reward: draw Δθ once per episode of each env. Otherwise it is drawn
+    for each transition, and the mean bonus is zero whatever the agent does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,7 +205,7 @@ class Elliptical(ScaledExplorer):
 
     @torch.no_grad()
     def refresh(self, replay: Replay) -> None:
-        """A ← λI + Σφφᵀ over the newest transitions of the replay buffer, under the current φ.
+        """A ← λI + Σφφᵀ over the newest transitions of the replay buffer, with the current φ.
 
         The relative change ‖A_new − A_old‖/‖A_old‖ (Frobenius) is logged as `phi_drift`. It is 0 if φ did not change
         and the buffer holds everything that A has seen.
@@ -233,7 +232,7 @@ class Elliptical(ScaledExplorer):
         return values
 
     def summary(self, phi: Tensor) -> FeatureSummary:
-        """What features [n, d] tell about the bonus."""
+        """Diagnostics of the bonus from features [n, d]."""
         action = self.embedding.action_dim if self.embedding.form == "state_and_action" else 0
         return summarise(phi, self.config.ridge, action)
 

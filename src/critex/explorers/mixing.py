@@ -23,14 +23,14 @@ class ExplorationConfig(Options):
     """Exploration method: none, cae, cae_plus, e3b, rnd, icm, ride, noveld, counts, acb or bdqn, or two of them, as in
     e3b*noveld or rnd+counts. Its own options are --bonus.*"""
     preset: str | None = None
-    """Settings to start from: paper (the method as printed), official (as in the released code) or official_root (that
-    code's option with the square root). Settings of a family (compact, deepsea, minigrid, minihack) apply to its ids without
-    being asked for. Flags override both."""
+    """Settings to start from: paper (the method as in the paper), official (as in the released code) or official_root
+    (that code's option with the square root). Settings of a family (compact, deepsea, minigrid, minihack) apply to
+    its ids automatically. Flags override both."""
     bonus: Any = None
     """Options of the explorer (none: its defaults)."""
     alpha: AlphaOption = 0.1
     """α, the exploration coefficient: the weight of the bonus. auto (experimental) sets it from the running scales of
-    reward and bonus, auto_decay lets it fall to 0 over the run."""
+    reward and bonus; auto_decay also decays it to 0 over the run."""
     bonus_in: Literal["reward", "value"] = "reward"
     """Where the bonus goes: r̃ = r + αβ, or Q + αβ both when acting and in the bootstrapped target."""
     scale_value_bonus: bool = False
@@ -38,7 +38,7 @@ class ExplorationConfig(Options):
     recompute: bool = False
     """With bonus_in=reward: recompute the bonus of a replayed transition instead of using the stored one."""
     reward_clip: Positive | None = None
-    """Clip r̃ to ± this."""
+    """Clip r̃ to ± this value."""
 
 
 def batch_bonus(batch: Batch, explorer: Explorer, cfg: ExplorationConfig) -> Tensor:
@@ -60,7 +60,7 @@ def clip_reward(reward: Tensor, cfg: ExplorationConfig) -> Tensor:
 
 
 def value_bonus(obs: Tree, explorer: Explorer, cfg: ExplorationConfig, *, target: bool = False) -> Tensor:
-    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in a target that the explorer leaves alone."""
+    """β(s, ·) of every action, [..., A]; 0 with bonus_in=reward, and in targets if the explorer leaves them unchanged."""
     if cfg.bonus_in == "reward" or (target and not explorer.in_targets):
         return torch.zeros(())
     raw, scaled = explorer.measure_actions(obs)

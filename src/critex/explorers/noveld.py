@@ -25,12 +25,12 @@ class NovelDConfig(EpisodicCountConfig, EncoderConfig):
     """Options of NovelD."""
 
     scaling: Literal["welford", "batch", "none"] = "welford"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
+    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     c: NonNegative = 0.1
-    """Share of the novelty of s that is subtracted (0.1 in E3B's comparison, 0.5 in the original)."""
+    """Fraction of the novelty of s to subtract (0.1 in E3B's comparison, 0.5 in the original)."""
     head: Count = 128
-    """Width of the last layers of p and t, and length of the outputs that are compared."""
+    """Width of the last layers of p and t, and length of their outputs."""
     first_visit_only: bool = True
     """Pay only for the first visit in an episode: the factor 1[N_ep(s') = 1]. In a product with an episodic bonus,
     such as e3b*noveld, the other factor can play this role."""

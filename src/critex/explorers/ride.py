@@ -1,4 +1,4 @@
-"""RIDE (Raileanu & Rocktäschel, 2020): the bonus is how much a step changes the state, less for repeated visits.
+"""RIDE (Raileanu & Rocktäschel, 2020): the bonus is the size of the change that a step makes, smaller for repeated visits.
 
 β = ‖φ(s') − φ(s)‖₂ / √N_ep(s'), φ trained as in ICM
 """

@@ -21,13 +21,13 @@ class ScalingConfig(Options):
     """How the bonus is scaled."""
 
     scaling: Literal["welford", "batch", "none"] = "none"
-    """Divide the bonus by its running standard deviation at collection (welford), by the batch moments of the
-    learner (batch; algorithms that learn from rollouts only), or leave it (none)."""
+    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
+    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     warmup: Natural = 0
     """Steps whose bonus stays unscaled while the running standard deviation settles."""
     count_rows: bool = False
-    """With scaling=batch: count the T rows of a batch [T, N] while summing its T·N entries, as the released code
-    does; the bonus is then much smaller."""
+    """With scaling=batch: sum all T·N entries of a batch [T, N] but count only its T rows, as the released code does.
+    The bonus is then much smaller."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

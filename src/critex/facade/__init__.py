@@ -1,4 +1,4 @@
-"""CAE and CAE+ for a training loop of your own."""
+"""CAE and CAE+ for your own training loop."""
 
 from .cae import CAE, CAEPlus
 

@@ -1,4 +1,4 @@
-"""What a training loop hands to `critex.CAE`: its critic, its environments, its arrays and its episode ends."""
+"""The inputs that a training loop gives to `critex.CAE`: critic, environments, arrays and episode ends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Episodes:
         self.fresh: Flags | None = None
 
     def step(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
-        """([N] is this the first step of an episode, [N] is it a step and not only a reset)."""
+        """([N] whether this is the first step of an episode, [N] whether it is a step and not only a reset)."""
         real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
         if ended is not None and episode_start is not None:
             raise UserError("give ended= or episode_start=, not both")

@@ -1,4 +1,4 @@
-"""CAE and CAE+ for a training loop of your own.
+"""CAE and CAE+ for your own training loop.
 
 explorer = critex.CAE(critic, alpha=0.2, envs=envs)
 rewards = rewards + explorer(obs, actions, ended=terminated | truncated)    # + α·β; then A ← A + φφᵀ
@@ -36,7 +36,7 @@ from ._loop import (
     to_tensors,
 )
 
-# Options that only an algorithm supports.
+# Options that only critex's own algorithms support.
 NEEDS_AN_ALGORITHM = {
     "rebuild_every": "it recomputes A from their replay buffer",
     "rebuild_rows": "it recomputes A from their replay buffer",
@@ -45,7 +45,7 @@ NEEDS_AN_ALGORITHM = {
 
 
 class CAE(nn.Module):
-    """The critic as an explorer in your own training loop, with no parameter added.
+    """The critic as an explorer in your own training loop, with no parameters added.
 
         explorer = critex.CAE(critic, alpha=0.2, envs=envs)
         rewards = rewards + explorer(obs, actions, ended=terminated | truncated)
@@ -58,16 +58,16 @@ class CAE(nn.Module):
             the actions and the autoreset mode; without it, give `num_actions` for discrete actions.
         embedding: `"state_action"` is φ(s,a) of a critic that takes the action. For a critic that takes only the
             state: `"state_and_action"` is [φ(s); a], `"next_state"` is φ(s'), `"block"` is φ(s) in the block of the
-            action, `"state"` is φ(s). `"auto"` is the first where the critic takes an action, else the second.
-        num_actions: how many discrete actions there are.
+            action, `"state"` is φ(s). `"auto"` is the first if the critic takes an action, else the second.
+        num_actions: number of discrete actions.
         action_dim: length of continuous actions (inferred at the first call).
         dim: length of φ (inferred at the first call).
         autoreset: what follows the step that ended an episode: `"next_step"`, a step in which the environment only
             resets and ignores the action (gymnasium's vector environments), or `"same_step"`, the first step of the
-            next episode (also where you call `reset` yourself). Default: that of `envs`, else `"same_step"`.
+            next episode (also if you call `reset` yourself). Default: the mode of `envs`, else `"same_step"`.
         num_envs: rows of every call (inferred at the first call).
-        seed: of the draws of Thompson sampling.
-        preset: `"paper"` or `"official"` (the released code); options that you give override it.
+        seed: seed of the draws of Thompson sampling.
+        preset: `"paper"` or `"official"` (the released code); your options override it.
         ridge: λ in A = λI + Σφφᵀ.
         strategy: `"ucb"`, `"ucb_squared"` or `"thompson"`.
         scope: `"lifelong"` or `"episodic"`.
@@ -161,8 +161,8 @@ class CAE(nn.Module):
             obs: observations [N, …] in which the actions were taken.
             actions: [N] or [N, a].
             next_obs: where the actions led, for `embedding="next_state"`.
-            ended: [N], `terminated | truncated` of this very step. It tells the explorer where episodes begin, and
-                which steps of a vector environment are only resets: these earn no bonus and are not remembered.
+            ended: [N], `terminated | truncated` of this step. It tells the explorer where episodes begin, and
+                which steps of a vector environment are only resets. These get no bonus and are not remembered.
             episode_start: [N], instead of `ended`: this is the first step of an episode.
         """
         step = self._transition(obs, actions, next_obs)
@@ -172,7 +172,7 @@ class CAE(nn.Module):
         return self._paid(self._bonus(explorer, step, real), actions)
 
     def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
-        """Scaled β of one vector step, [N]; rows that are only resets earn no bonus and are not remembered."""
+        """Scaled β of one vector step, [N]; rows that are only resets get no bonus and are not remembered."""
         if real.all():
             return explorer.bonus(step)
         bonus, rows = torch.zeros(len(real), dtype=torch.float64), torch.from_numpy(real.nonzero()[0])
@@ -225,7 +225,7 @@ class CAE(nn.Module):
         return self._paid(scaled, actions)
 
     def reset(self) -> None:
-        """Forget everything: memory, scaler and episode boundaries. What CAE+ has learned stays."""
+        """Forget memory, scaler and episode boundaries. The networks of CAE+ are kept."""
         self._episodes = Episodes(self._episodes.autoreset)
         if self.explorer is not None:
             learned = {name: p.detach().clone() for name, p in self.explorer.named_parameters()}
@@ -237,7 +237,7 @@ class CAE(nn.Module):
         bonus = (self.alpha * scaled).to(torch.get_default_dtype())
         return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
 
-    # What the loop passes -----------------------------------------------------------------------------------
+    # Inputs from the loop -----------------------------------------------------------------------------------
 
     def _transition(
         self,
@@ -316,7 +316,7 @@ class CAE(nn.Module):
         return Embedding(self._embed[0], 1, True, False, 1, "state_action").device
 
     def _infer(self, step: Transition) -> Elliptical:
-        """Build the explorer from what the critic returns for a first step."""
+        """Build the explorer from the critic's output for a first step."""
         form, embed = self._form, self._embed[0]
         if form == "state_action":
             phi = embed(step.obs, step.action)

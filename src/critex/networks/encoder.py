@@ -21,7 +21,7 @@ CELLS = 4  # convolve until no side is longer than this
 def is_image(space: gym.Space[Any]) -> bool:
     """Whether a space is an image: a box of three dimensions, or of two dimensions of bytes (greyscale).
 
-    Three dimensions are [C, H, W] where the first side is the shortest, else [H, W, C].
+    Three dimensions are [C, H, W] if the first side is the shortest, else [H, W, C].
     """
     if not isinstance(space, gym.spaces.Box):
         return False
@@ -35,7 +35,7 @@ def is_flat(space: gym.Space[Any]) -> bool:
 
 
 def encoder(space: gym.Space[Any], nethack: NetworkName = "compact") -> Encoder:
-    """The module that turns observations of a space into vectors [..., dim]; `nethack` is the size of NetHack's."""
+    """The module that turns observations of a space into vectors [..., dim]; `nethack` is the size of NetHack's encoder."""
     match space:
         case gym.spaces.Dict() if is_nethack(space):
             return NetHack(space, nethack)

@@ -53,7 +53,7 @@ class LangevinAdam(torch.optim.Optimizer):
                 p.add_(drift, alpha=-lr).add_(noise, alpha=group["noise"] * (2 * lr) ** 0.5)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step along the gradients that the parameters hold."""
+        """One step with the gradients stored in the parameters."""
         self.descend([p.grad for p in self.parameters])
 
     def state_dict(self) -> dict[str, object]:

@@ -30,7 +30,7 @@ def mlp(
 ) -> nn.Sequential:
     """Hidden layers sizes[0] → … → sizes[-1], [..., sizes[0]] → [..., sizes[-1]]; the head is left to the caller.
 
-    Each layer is linear, LayerNorm if asked for, activation. `linear(inputs, outputs)` makes the linear layers.
+    Each layer is linear, optional LayerNorm, activation. `linear(inputs, outputs)` makes the linear layers.
     """
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):

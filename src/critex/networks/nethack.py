@@ -108,7 +108,7 @@ class NetHack(nn.Module):
             screen[key].flatten(0, len(batch) - 1) if batch else screen[key][None] for key in KEYS
         )
         glyphs, status, message = glyphs.long(), status.to(torch.get_default_dtype()), message.long()
-        # Most screens show the same few messages, above all none: encode each of them once.
+        # Most screens show no message or one of a few: encode each distinct message once.
         messages, which = message.unique(dim=0, return_inverse=True)
         around = cropped(glyphs, status[:, 0].long(), status[:, 1].long(), self.offsets)
         parts = [

@@ -24,8 +24,8 @@ BATCHED = all(
 class Adam(torch.optim.Adam):
     """torch's fused Adam, same numbers and same state, for parameters that are updated together.
 
-    With a dozen small parameters torch spends more time on collecting tensors and counting the steps of each than on
-    the update. Here they are collected once, and the parameters of a group share one step count.
+    With a dozen small parameters, torch spends more time collecting tensors and counting the steps of each than on
+    the update itself. Here they are collected once, and the parameters of a group share one step count.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, eps: float = 1e-8) -> None:
@@ -57,11 +57,11 @@ class Adam(torch.optim.Adam):
             )  # fmt: skip
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step with the gradients that the parameters hold."""
+        """One step with the gradients stored in the parameters."""
         self.descend([p.grad for p in self.parameters])
 
     def _public_step(self, parameters: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """The same step by torch.optim alone, where every parameter has its own step count."""
+        """The same step with torch.optim only, where every parameter has its own step count."""
         held = [p.grad for p in parameters]
         for p, g in zip(parameters, gradients, strict=True):
             p.grad = g

@@ -1,4 +1,4 @@
-"""Helpers of all plug-ins: a version check, an explorer from its name, and its state as bytes."""
+"""Helpers for all plug-ins: a version check, an explorer from its name, and its state as bytes."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ class JointTraining:
     """Trains an explorer together with the critic, whose optimiser belongs to another library.
 
     Whenever the critic's optimiser takes a step, an Adam with the same learning rate takes one on the explorer's own
-    parameters. The gradient that the explorer's loss has in the critic's trunk (CAE+) is added to the critic's, and so
-    joins that step. An explorer that does not learn is left alone.
+    parameters. The gradient of the explorer's loss with respect to the critic's trunk (CAE+) is added to the critic's
+    own gradient. An explorer that does not learn is left unchanged.
 
     `sample(generator)` returns the transitions [B, …] for the loss, or None if there are none yet.
     """
@@ -143,7 +143,7 @@ class JointTraining:
             self.optimizer = torch.optim.Adam(learned, lr=float(group["lr"]), eps=group.get("eps", 1e-8))
 
     def attach(self) -> None:
-        """From now on, train with every step of the critic's optimiser."""
+        """Start training with every step of the critic's optimiser."""
         if self.optimizer is not None:
             self._hook = self.critic.register_step_pre_hook(lambda *_: self.step())
 

@@ -1,4 +1,4 @@
-"""Which configurations of RLlib and which explorers go together; everything else is refused before anything is built."""
+"""Which RLlib configurations and explorers work together; all others are refused before anything is built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def learner_of(config: Any) -> type:
 
 
 def check(config: Any, base: type, name: str, options: Any) -> None:
-    """Refuse what would give wrong bonuses."""
+    """Refuse configurations that would give wrong bonuses."""
     if config.is_multi_agent:
         raise UserError("critex.rllib supports a single agent")
     if getattr(config, "num_aggregator_actors_per_learner", 0):

@@ -16,8 +16,8 @@ from critex.errors import UserError
 class CriticTrunk(nn.Module):
     """φ of Q(s,a) in SAC, of Q(s,·) or its advantages in DQN, of V(s) in PPO, APPO and IMPALA.
 
-    IMPALA's Learner trains in a thread of its own while another one computes bonuses. So there is one hook, which stays,
-    and each thread finds its own φ.
+    IMPALA's Learner trains in its own thread while another thread computes bonuses. So there is one permanent hook, and
+    each thread finds its own φ.
     """
 
     def __init__(self, module: Any) -> None:

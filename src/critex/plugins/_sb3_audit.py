@@ -1,4 +1,4 @@
-"""What `critex.audit` needs to know of a Stable-Baselines3 model."""
+"""The data that `critex.audit` needs from a Stable-Baselines3 model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AuditCallback(BaseCallback):
-    """Records what `critex.audit` checks; place it after the `ExplorerCallback` that it watches.
+    """Records the data that `critex.audit` checks; place it after the `ExplorerCallback` it watches.
 
     watch = critex.sb3.AuditCallback(explorer)
     model.learn(10_000, callback=[explorer, watch])

@@ -28,8 +28,8 @@ def critic_embedding(model: Any) -> Embedding:
             return without_critic(
                 actions,
                 "this policy has no layer below its LSTM, so its critic has no φ(s) of a single observation; give it "
-                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or take an "
-                "explorer with an encoder of its own, such as e3b or rnd",
+                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or use an "
+                "explorer with its own encoder, such as e3b or rnd",
             )
         return Embedding.of(value.phi, value.dim, actions, takes_action=False)
     raise UserError(
@@ -96,7 +96,7 @@ class ValueTrunk(nn.Module):
         if self.below_lstm:
             has_layers = any(True for _ in policy.vf_features_extractor.parameters())
             self.dim = policy.features_dim if has_layers else 0
-        # Without an LSTM, RecurrentPPO's critic begins with a linear layer of its own.
+        # Without an LSTM, RecurrentPPO's critic begins with its own linear layer.
         self.has_own_input = recurrent and not self.below_lstm
 
     def phi(self, obs: Tree) -> Tensor:

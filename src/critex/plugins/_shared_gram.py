@@ -17,10 +17,10 @@ class SharedGram:
     def __init__(self, path: str | Path, gram: Gram) -> None:
         self.path, self.gram = Path(path), gram
         self._shape = (gram.memories, gram.dim, gram.dim)
-        self._known = np.zeros(self._shape)  # how much of the file this memory holds
+        self._known = np.zeros(self._shape)  # the part of the file that this memory contains
 
     def exchange(self) -> None:
-        """File ← file + our increment; A ← A + what the others have added since."""
+        """File ← file + our increment; A ← A + the increments that others have added since."""
         own = self.gram.increment().numpy()
         self.path.touch()
         with self.path.open("r+b") as file:

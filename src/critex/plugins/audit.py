@@ -1,10 +1,10 @@
-"""Audit a training loop: does it use the bonus as its author thinks? Every finding is one sentence.
+"""Audit a training loop: does it use the bonus as intended? Every finding is one sentence.
 
     envs = [critex.audit.Recorder(env) for env in envs]         # records what really happened
     ...                                                         # train
     print(critex.audit.audit(critex.audit.Record(alpha=0.2, bonus=bonus, stored_reward=rewards, …), envs))
 
-A `Record` holds what the loop believes, [T, N] in time order, and the recorders hold the truth. Most fields are optional:
+A `Record` holds the loop's own data, [T, N] in time order; the recorders hold the truth. Most fields are optional:
 a check without its data is reported as not checked.
 """
 
@@ -75,7 +75,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(kw_only=True)
 class Record:
-    """What a loop believes, in time order; the last T steps of each of its N environments."""
+    """The loop's own data, in time order: the last T steps of each of its N environments."""
 
     alpha: float
     bonus: Array
@@ -95,7 +95,7 @@ class Record:
     gamma: float = 0.99
     gae_lambda: float = 0.95
     bootstrapped: Array | None = None
-    """What the loop added to rewards [T, N] to bootstrap truncated episodes, if it did so."""
+    """The values that the loop added to rewards [T, N] to bootstrap truncated episodes, if any."""
     reported_evaluation: Sequence[float] = ()
     """Returns of evaluation episodes as the loop reports them, with the recorders of `audit(…, evaluation=…)`."""
     phi_before: Array | None = None
@@ -266,7 +266,7 @@ def check_scale(record: Record, rewards: Array | None) -> Finding:
     share = bonus / (bonus + reward)
     per = f"{bonus / episodes:.3g} beside {reward / episodes:.3g} of reward per episode, {100 * share:.2g} % of the sum"
     if share > 0.9:
-        return Finding(name, False, f"the bonus drowns the reward: {per}; lower α.")
+        return Finding(name, False, f"the bonus drowns out the reward: {per}; lower α.")
     if share < 1e-3:
         return Finding(name, False, f"the bonus is too small to matter: {per}; raise α.")
     return Finding(name, True, f"the bonus is {per}.")

@@ -3,7 +3,7 @@
     config = critex.rllib.explore(PPOConfig().environment("CartPole-v1"), "cae", alpha=0.2)
 
 The explorer lives in RLlib's Learner, which has the whole critic; env runners only have the policy. The Learner sees the
-steps of all env runners, so a lifelong memory there is the merged one, and nothing of it is lost when a runner dies. An
+steps of all env runners, so a lifelong memory covers them all, and nothing is lost when a runner dies. An
 episodic memory belongs to one episode, whichever runner plays it.
 
 - PPO, APPO, IMPALA: the bonus is added to the rewards of new episodes before any return or advantage is computed.
@@ -49,7 +49,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2  # noqa: E402
 from critex.plugins._rllib_checks import REPLAY, check, learner_of  # noqa: E402
 from critex.plugins._rllib_critic import CriticTrunk  # noqa: E402
 
-MOST_UNFINISHED = 1024  # episodic memories kept; those of a runner that died are never asked for again
+MOST_UNFINISHED = 1024  # episodic memories to keep; those of a dead runner are never needed again
 
 Array = NDArray[np.float64]
 

@@ -53,11 +53,11 @@ class ExplorerCallback(BaseCallback):
     Args:
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
         alpha: exploration coefficient α.
-        fresh: forget what an earlier callback left on the model, or what was saved with it.
+        fresh: forget the memory that an earlier callback left on the model, or that was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
-    Explorers that learn (all but cae and counts) descend their loss whenever SB3's optimiser of the critic takes a step,
-    and the part of the gradient that belongs to the critic's trunk (CAE+) joins that step.
+    Explorers that learn (all but cae and counts) take a gradient step whenever SB3's critic optimiser does. The gradient
+    with respect to the critic's trunk (CAE+) is added to SB3's own gradient.
     """
 
     explorer: Explorer
@@ -81,7 +81,7 @@ class ExplorerCallback(BaseCallback):
         """Their scaled β [T, N], without α."""
         self._steps = 0  # collected since SB3 trained last
         self._ends: list[tuple[int, int, dict[str, Any]]] = []  # (t, env, info) where an episode ended
-        self._last: Any = None  # the last s'; a model that still has it goes on without a reset
+        self._last: Any = None  # the last s'; a model that still has it continues without a reset
 
     # Set-up.
 
@@ -94,7 +94,7 @@ class ExplorerCallback(BaseCallback):
             )
         if isinstance(getattr(model, "replay_buffer", None), HerReplayBuffer):
             raise UserError(
-                "HerReplayBuffer computes the rewards of relabelled transitions anew, without the bonus; "
+                "HerReplayBuffer recomputes the rewards of relabelled transitions without the bonus; "
                 "use another replay buffer"
             )
         earlier = model.__dict__.get("critex")

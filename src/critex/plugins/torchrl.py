@@ -57,9 +57,9 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         phi_key: instead of `embed`, the entry to which the policy writes φ. Collectors in other processes then compute φ
             with their current weights.
         dim: the length of φ, if `embed` has no attribute `dim`.
-        in_keys: observations, ["observation"] by default; several make a dict.
+        in_keys: observations, ["observation"] by default; several form a dict.
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
-            adds its `Gram.increment` and merges that of the others, every `sync_every` steps.
+            adds its `Gram.increment` and merges those of the others, every `sync_every` steps.
         options: options of the explorer, such as ridge=1.0 or scope="episodic".
     """
 
@@ -131,8 +131,8 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         if dim is None:
             return without_critic(
                 space,
-                f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or use one with an encoder of its "
-                "own, such as e3b or rnd",
+                f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or use one with its own "
+                "encoder, such as e3b or rnd",
             )
         if phi_key is not None:
             embed = _given_with_action if takes_action else identity

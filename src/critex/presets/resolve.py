@@ -90,7 +90,7 @@ def families() -> tuple[str, ...]:
 
 @cache
 def presets() -> tuple[str, ...]:
-    """Sources that apply only when they are asked for."""
+    """Sources that apply only on request (`--preset`)."""
     return tuple(name for name in _names() if name not in families())
 
 

@@ -26,7 +26,7 @@ from critex.tables.grid import Grid
 
 @dataclass(frozen=True)
 class ReportResult:
-    """What was written, and from what."""
+    """The files written, and problems with the runs."""
 
     index: Path
     """The page to open."""
@@ -133,7 +133,7 @@ def _section(
     problems: list[str],
     play: Play,
 ) -> dict[str, Any]:
-    """Write the figures of one environment, and return what the page shows of it."""
+    """Write the figures of one environment, and return its section of the page."""
     curves = fig.curve_figures(methods)
     for figure in curves:
         stem = out / f"{slug}-{figure.key}"

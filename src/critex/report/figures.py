@@ -78,20 +78,20 @@ ABOUT = {
         "it falls towards 1, the features collapse.",
     ),
     "phi_norm": (
-        "Norm of φ against λ",
+        "Norm of φ relative to λ",
         "‖φ‖²/λ",
         "Far below 1, the memory hardly fills; far above it, the first visit takes nearly all of the bonus.",
     ),
     "bonus_early": (
         "Bonus of the first ten steps",
         "share of an episode",
-        "The share of the raw bonus that the first ten steps earn, in episodes of at least forty. Near 1, later "
+        "The share of the raw bonus paid in the first ten steps of episodes with at least forty. Near 1, later "
         "discoveries earn little.",
     ),
     "bonus_action": (
         "Bonus of the action",
         "share",
-        "The share of the bonus that falls on the coordinates of the action, where φ is [φ(s); a].",
+        "The share of the bonus that falls on the action's coordinates, if φ is [φ(s); a].",
     ),
 }
 
@@ -116,7 +116,7 @@ def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
 
 
 def _measures(methods: Sequence[MethodRuns]) -> dict[str, tuple[str, str, str]]:
-    """What `ABOUT` would say of the environment's own measures."""
+    """The descriptions in `ABOUT` for the environment's own measures."""
     found = {}
     for name in dict.fromkeys(m for method in methods for run in method.runs for m in run.measures):
         training, evaluation = series_name(name), series_name(name, evaluation=True)

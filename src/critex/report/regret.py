@@ -40,7 +40,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Manifest(Options):
-    """What all runs of a directory have in common."""
+    """The settings shared by all runs of a directory."""
 
     suite: str
     budget: Positive
@@ -63,7 +63,7 @@ class Result(NamedTuple):
         return f"{self.problem}, {self.episodes[-1]:,} {unit}, {len(self.regret)} seeds"
 
     def numbers(self) -> dict[str, Any]:
-        """What the tables show, a column of slopes.csv each."""
+        """The columns of the tables and of slopes.csv."""
         final, facts, (value, low, high) = self.regret[:, -1], self.facts, self.slope
         std = final.std(ddof=1) if len(final) > 1 and np.ptp(final) > 1e-9 else 0.0
         share = facts["potential"] / facts["potential_bound"] if "potential" in facts else math.nan
@@ -180,7 +180,7 @@ def draw(results: Sequence[Result], path: Path) -> bytes:
 def theorem_terms(result: Result) -> dict[str, Array]:
     """The three terms of the theorem with constants 1, [G] each.
 
-    ‖q − q̃‖ is that of the whole run, an upper bound for the earlier episodes: it can only grow.
+    ‖q − q̃‖ is taken over the whole run, an upper bound for the earlier episodes, since it can only grow.
     """
     f, m = result.facts, result.episodes
     dim, horizon = int(f["dim"]), int(f["horizon"])

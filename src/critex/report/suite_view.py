@@ -118,7 +118,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def cards(grid: Grid, cells: Cells, clock: Sequence[Clock]) -> list[dict[str, Any]]:
-    """What each method cost: ranges over tasks, geometric mean of the slowdown, total hours."""
+    """The cost of each method: ranges over tasks, geometric mean of the slowdown, total hours."""
     found = []
     for method in grid.methods:
         runs = [run for (_, m), each in cells.items() if m == method for run in each if run.card]

@@ -31,7 +31,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, env: Any) -> Self:
-        """That of an environment with `fog` and `path`, such as VizdoomExplore, at the end of an episode."""
+        """The trajectory of an environment with `fog` and `path`, such as VizdoomExplore, at the end of an episode."""
         inner = env.unwrapped
         return cls(inner.fog.free, inner.fog.mask, np.array(inner.path, np.float64))
 
@@ -73,7 +73,7 @@ def draw_trajectory(axes: Any, it: Trajectory, name: str) -> None:
 def write_clip(
     path: Path, frames: Sequence[NDArray[np.uint8]], bonus: Sequence[float], fps: int = 15, height: int = 60
 ) -> None:
-    """A gif of frames [H, W, 3], with the bonus so far as a curve below them; its range is that of the episode."""
+    """A gif of frames [H, W, 3], with the bonus so far as a curve below them, on the scale of the whole episode."""
     try:
         from PIL import Image
     except ImportError as error:

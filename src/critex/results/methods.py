@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed form one method, labelled by what distinguishes it from the others."""
+"""Runs that differ only in their seed form one method, labelled by its differences from the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from critex.results.stats import Summary, final_score, summarise
 NOT_THE_METHOD = frozenset(
     ("seed", "out", "progress", "tensorboard", "wandb", "checkpoint_every", "checkpoint_minutes")
 )
-"""Options that do not change what a method is: at most they change its random numbers."""
+"""Options that do not change the method: at most they change its random numbers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FinalScore:
     evaluation: Summary
     """Over seeds: the last evaluation, without bonus; n = 0 if there was none."""
     measure: str = "return"
-    """What is averaged: the extrinsic return, or the measure of an environment without reward."""
+    """The averaged quantity: the extrinsic return, or the measure of an environment without reward."""
 
 
 def final_score_of(method: MethodRuns, measure: str | None = None) -> FinalScore:

@@ -70,7 +70,7 @@ class RunData:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What the environment measures besides the return, such as `coverage`."""
+        """Measures of the environment besides the return, such as `coverage`."""
         return tuple(
             name
             for name in self.series
@@ -92,7 +92,7 @@ class RunData:
 def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
     """Load every usable run; append one line to `problems` for each defect.
 
-    A directory that is not a run but contains runs stands for those runs.
+    A directory that contains runs stands for those runs.
     """
     runs: dict[Path, RunData] = {}
     for path in expand(paths):
@@ -160,7 +160,7 @@ def measured_series(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str
 
 
 def measure_of(runs: Iterable[RunData]) -> str:
-    """What runs of one environment are scored by: `return`, or its own measure if it never gives a reward."""
+    """The score of runs in one environment: `return`, or its own measure if it never gives a reward."""
     runs = list(runs)
     rewarded = any(run.series[name][1].any() for run in runs for name in ("return", "evaluation"))
     measures = dict.fromkeys(name for run in runs for name in run.measures)

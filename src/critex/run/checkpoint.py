@@ -112,7 +112,7 @@ class Checkpoints:
         raise self.none_valid()
 
     def none_valid(self, reason: object = "") -> UserError:
-        """The error for a run without a usable checkpoint; `reason` says why the last one could not be used."""
+        """The error for a run without a usable checkpoint; `reason` explains why the last one is unusable."""
         why = f" ({reason})" if reason else ""
         return UserError(
             f"no valid checkpoint in {self.directory}{why}; start a new run in another directory"

@@ -19,7 +19,7 @@ class RunConfig(Options):
     """The options of every run, whatever the algorithm: nest it in a config, or inherit from it."""
 
     out: str = ""
-    """Directory of the run, as in runs/a; empty: runs/<algorithm>-<date and time>."""
+    """Directory of the run, such as runs/a; empty: runs/<algorithm>-<date and time>."""
 
     seed: Natural = 0
     """Seed of everything: weights, actions, replay, environments."""
@@ -28,10 +28,10 @@ class RunConfig(Options):
     """Device of the networks; auto uses a GPU if torch finds one."""
 
     threads: Natural = 1
-    """Threads of torch and of BLAS; 0 keeps their defaults. Exact resume needs an unchanged number."""
+    """Threads of torch and BLAS; 0 keeps their defaults. Exact resume needs the same number."""
 
     env_workers: Count = 1
-    """Processes that the environments are split over; the results are the same for every number."""
+    """Number of processes that the environments are split over; results do not depend on it."""
 
     log_every: Count = 1_000
     """Environment steps between two lines of training metrics."""
@@ -43,7 +43,7 @@ class RunConfig(Options):
     """Episodes of one evaluation."""
 
     stop_return: Finite | None = None
-    """End the run as soon as an evaluation's mean return reaches this."""
+    """Stop the run once the mean return of an evaluation reaches this."""
 
     checkpoint_every: Natural = 10_000
     """Environment steps between two checkpoints; 0: by time only."""
@@ -52,10 +52,10 @@ class RunConfig(Options):
     """Minutes between two checkpoints, if they pass before `checkpoint_every` steps; 0: by steps only."""
 
     tensorboard: bool = True
-    """Log to TensorBoard as well, if it is installed."""
+    """Also log to TensorBoard, if it is installed."""
 
     wandb: bool = False
-    """Log to Weights & Biases as well."""
+    """Also log to Weights & Biases."""
 
     progress: bool = True
     """Show progress: a bar on a terminal, otherwise a line every ten seconds."""

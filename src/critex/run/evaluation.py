@@ -51,7 +51,7 @@ class EpisodeLike(Protocol):
 
 
 class EvalEnvs(Protocol):
-    """What an evaluation needs of a vector of environments."""
+    """The interface that an evaluation needs from a vector of environments."""
 
     @property
     def obs(self) -> Tree:
@@ -64,7 +64,7 @@ class EvalEnvs(Protocol):
         """The episodes that finished since the last call."""
 
     def close(self) -> object:
-        """Free what the environments hold."""
+        """Release the environments' resources."""
 
 
 class MakeEnvs(Protocol):

@@ -13,7 +13,7 @@ from critex.errors import UserError
 
 
 class Interrupted(UserError):
-    """The run was asked to stop; its checkpoint is written. `exit_code` is what a shell expects."""
+    """The run was asked to stop and has written its checkpoint. `exit_code` follows the shell's convention."""
 
     def __init__(self, message: str, signum: int = signal.SIGINT):
         super().__init__(message)

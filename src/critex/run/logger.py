@@ -90,7 +90,7 @@ class Logger:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Return to that state; later lines are removed from the file."""
+        """Restore the state and remove later lines from the file."""
         step, seconds = state["logged"]
         self._elapsed, self._started = float(state["seconds"]), time.perf_counter()
         self._next_log, self._logged = int(state["next_log"]), (int(step), float(seconds))

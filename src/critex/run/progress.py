@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. A closed stdout does not stop it."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. A closed stdout does not stop the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Display(Protocol):
     """Called a few times a second, not at every step."""
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Show these numbers; NaN for what is not known yet."""
+        """Show these numbers; NaN means not known yet."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -143,7 +143,7 @@ class Bar:
 
 
 def layout(width: int, name: str, parts: dict[str, str]) -> tuple[str, int, str]:
-    """(name, width of the bar, text) that fit on one line of `width` columns; what matters least is dropped first."""
+    """(name, width of the bar, text) that fit on one line of `width` columns; the least important part is dropped first."""
     parts = dict(parts)
     droppable = ["bonus", "speed", "return", "eta"]
     short = parts["return"].partition(" (")[0]

@@ -1,4 +1,4 @@
-"""config.toml: the options of a run and the versions it was made with; card.json: what the run cost."""
+"""config.toml: the options of a run and the versions it was made with; card.json: the cost of the run."""
 
 from __future__ import annotations
 

@@ -195,11 +195,11 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(*([UserError] if error else [])):  # the first error is the one to report
+        with contextlib.suppress(*([UserError] if error else [])):  # report the first error
             self.close()
         if (
             error and not self._resume and not self._begun
-        ):  # the run never started: leave nothing behind that would block the next try
+        ):  # the run never started: leave nothing that would block the next try
             for name in (CONFIG, METRICS, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):

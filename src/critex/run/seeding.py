@@ -74,7 +74,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def preserved_rng() -> Iterator[None]:
-    """Restore the global generators at the end of the block, whatever is drawn inside."""
+    """Restore the global generators at the end of the block."""
     state = rng_state()
     try:
         yield

@@ -26,7 +26,7 @@ class Sink(Protocol):
 
 
 def open_sinks(run: Path, options: RunConfig, config: dict[str, Any], run_id: str, step: int) -> list[Sink]:
-    """The sinks that the options ask for; their entries after `step` are dropped, since they will be logged again."""
+    """The sinks enabled by the options; their entries after `step` are dropped, because they will be logged again."""
     sinks: list[Sink] = []
     if options.tensorboard:
         with contextlib.suppress(ImportError):

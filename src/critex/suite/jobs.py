@@ -19,7 +19,7 @@ TAIL = 5  # lines of a failed job's log to show
 
 
 class Progress(NamedTuple):
-    """How far a run is, according to its metrics."""
+    """The progress of a run, according to its metrics."""
 
     step: int = 0
     seconds: float = 0.0

@@ -63,7 +63,7 @@ class _Quiet(StopSignals):
 
 
 class Launcher:
-    """Which jobs are waiting, running and done."""
+    """Tracks which jobs are waiting, running and done."""
 
     def __init__(self, jobs: Sequence[Job], parallel: int, place: Place, ledger: Ledger) -> None:
         self._parallel, self._place, self._ledger = parallel, place, ledger

@@ -20,7 +20,7 @@ MANIFEST = "suite.toml"
 
 @dataclass(frozen=True)
 class Manifest(Options):
-    """What all runs of a directory have in common."""
+    """The settings shared by all runs of a directory."""
 
     suite: str
     version: Natural
@@ -40,7 +40,7 @@ def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
     except FileNotFoundError:
         why = f"it has no {MANIFEST}" if directory.is_dir() else "it does not exist"
         raise UserError(
-            f"{directory} is no directory of a suite's runs: {why}; "
+            f"{directory} is not a directory of suite runs: {why}; "
             f"make one with: critex suite run NAME --out {directory}"
         ) from None
     except (OSError, ValueError) as error:  # UserError and invalid TOML are ValueErrors
@@ -71,5 +71,5 @@ def claim(directory: Path, suite: Suite, budget: float) -> None:
     if found.budget != budget:
         raise UserError(
             f"{directory} holds runs with --budget {found.budget:g}, which cannot be mixed with {budget:g}; "
-            "say the same or choose another --out"
+            "use the same budget or choose another --out"
         )

@@ -22,7 +22,7 @@ SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM
 
 
 class Began(NamedTuple):
-    """What was started, where, and with which versions."""
+    """A started process: what, where, and with which versions."""
 
     arguments: list[str]
     host: str
@@ -172,9 +172,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, ValueError) as error:
-        why = (
-            error if isinstance(error, OSError) else "an address is as in auto, host:6379 or ray://host:10001"
-        )
+        why = error if isinstance(error, OSError) else "an address is auto, host:6379 or ray://host:10001"
         raise UserError(f"no Ray cluster can be reached at {address}: {why}") from error
 
 

@@ -70,9 +70,9 @@ class Suite:
     paper: str | None = None
     """The table of the paper to compare with (see `critex.tables.paper`)."""
     score: Literal["episodes", "evaluations"] = "episodes"
-    """What the final score averages: the last training episodes, or the last evaluations."""
+    """The source of the final score: the last training episodes, or the last evaluations."""
     measure: str = "return"
-    """What is averaged: the extrinsic return, or a measure of the environment such as `coverage`."""
+    """The averaged quantity: the extrinsic return, or a measure of the environment such as `coverage`."""
     beside: str | None = None
     """A table of the paper for the same question in another setting, quoted below ours."""
     version: int = 1

@@ -26,7 +26,7 @@ CAE_VARIANTS = {
     "lifelong": "--bonus.scope lifelong",
 }
 
-# The smallest run that still trains, for each algorithm of ours.
+# The smallest run that still trains, for each of our algorithms.
 SMOKE = {
     "dqn": "--learning-starts 100",
     "dsac": "--learning-starts 200 --steps-per-update 4 --eval-every 300 --eval-episodes 1",
@@ -101,7 +101,7 @@ _SUITES = (
     ),
     Suite(
         "deepsea",
-        "How deep a sea DQN crosses, with ε-greedy, with CAE, and with counts as the oracle",
+        "The largest DeepSea that DQN solves with ε-greedy, with CAE, and with counts as the oracle",
         tasks=tuple(Task(f"DeepSea-{n}-v0", 2000 * n) for n in SEAS),
         methods=(
             Method("dqn"),
@@ -116,7 +116,7 @@ _SUITES = (
     ),
     Suite(
         "minigrid",
-        "PPO with eight ways to explore on MiniGrid, and on one task what CAE is without each of its parts",
+        "PPO with eight exploration methods on MiniGrid, and ablations of CAE and CAE+ on one task",
         tasks=(Task(MULTI_ROOM, 300_000), Task(DOOR_KEY, 1_000_000), Task(KEY_CORRIDOR, 1_000_000)),
         methods=(
             *(Method("ppo", e) for e in "none cae cae_plus e3b rnd icm ride noveld".split()),
@@ -145,7 +145,7 @@ _SUITES = (
 # a seed are evaluated on the same episodes.
 VISUAL = Suite(
     "visual",
-    "Table 6's setting on ViZDoom: how much of unseen levels is discovered without any reward",
+    "The setting of Table 6 on ViZDoom: how much of unseen levels is discovered without any reward",
     tasks=(Task("VizdoomExplore-train-v0?resolution=40x30", 81_920),),
     methods=(
         Method("reference", variant="random", flags="--policy random"),
@@ -180,7 +180,7 @@ HABITAT = Suite(
 # Seeds 21 and 22 were used to find the rules. SAC: `--only sac --budget 0.3`.
 ALPHA = Suite(
     "alpha",
-    "α by rule (--alpha auto) beside the tuned α and no bonus, nothing tuned per task",
+    "Automatic α (--alpha auto) compared with the tuned α and no bonus; nothing is tuned per task",
     tasks=(
         *(Task(env, 1_000_000, "--preset paper") for env in ("Swimmer-v4", "Hopper-v4")),
         *(Task(MULTI_ROOM, 300_000), Task("DeepSea-14-v0", 9_800)),

@@ -31,7 +31,7 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class PaperParameters:
-    """What each explorer adds to the networks of IMPALA on MiniHack (Table 2)."""
+    """The parameters that each explorer adds to IMPALA's networks on MiniHack (Table 2)."""
 
     base: int
     added: dict[str, tuple[int, ...]]

@@ -26,7 +26,7 @@ class CAE:
         alpha: the exploration coefficient; `bound.theorem_alpha` is the theorem's.
         step_size: η of the gradient step on W over all stored episodes; `bound.theorem_step_size` is the theorem's.
         strategy: the algorithm's red lines (ucb) or blue lines (thompson).
-        refit: recompute A_h and b_h from all episodes under the current φ and Q̄. Not in the algorithm, whose sums keep
+        refit: recompute A_h and b_h from all episodes with the current φ and Q̄. Not in the algorithm, whose sums keep
             the features and targets of the time of the visit; the counterpart of `rebuild_every` in deep RL.
     """
 

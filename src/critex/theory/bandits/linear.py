@@ -30,7 +30,7 @@ class Linear:
 
     def index(self, phi: Array, theta: Array, inverse: Array) -> Array:
         """The index by which arms are compared, [S, arms]."""
-        raise AssertionError(f"{type(self).__name__} does not say how it compares arms")
+        raise AssertionError(f"{type(self).__name__} does not define how it compares arms")
 
     def choose(self, x: Array) -> Integers:
         """The arm with the largest index, [S]."""

@@ -14,7 +14,7 @@ from critex.theory.problems import Array
 
 
 class NeuralLinTS(NeuralLinear, Thompson):
-    """LinTS on φ(x|W), where W is trained together with a last layer of its own.
+    """LinTS on φ(x|W), where W is trained together with its own last layer.
 
     After each training phase A and b are recomputed from all rounds under the new φ. The noise of the rewards is the
     constant α, where the original has an inverse-gamma posterior.

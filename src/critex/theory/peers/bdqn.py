@@ -10,7 +10,7 @@ from critex.theory.problems import Array, Problem
 
 
 class BDQN(LSVI):
-    """Acts by φ(s)ᵀw_a with w_a ~ N(w̄_a, α²A_a⁻¹), drawn once for each episode; targets use the means w̄_a.
+    """Acts greedily on φ(s)ᵀw_a with w_a ~ N(w̄_a, α²A_a⁻¹), drawn once per episode; targets use the means w̄_a.
 
     α is σ_ε, the noise of the targets, and λ = σ_ε²/σ². The regressions of the actions are one regression on
     e_a ⊗ φ(s): its Gram matrix is block diagonal. φ(s) are the features of all actions in s.
