@@ -93,7 +93,7 @@ def test_an_open_field_reveals_a_quarter_disc() -> None:
     assert fog.coverage == fog.mask.sum() / 81**2
 
 
-def test_walls_stop_the_view_and_the_own_cell_does_not() -> None:
+def test_walls_stop_the_view() -> None:
     free = np.ones((11, 21), bool)
     free[:, 10] = False
     fog = Fog(free, 8)
@@ -101,8 +101,21 @@ def test_walls_stop_the_view_and_the_own_cell_does_not() -> None:
     assert fog.mask[5, 9] and not fog.mask[:, 10:].any()
     fog.clear()
     assert fog.coverage == 0
-    fog.look(5.5, 10.5, 0.0)  # from inside the wall
-    assert fog.mask[5, 11:18].all() and not fog.mask[:, :10].any()
+
+
+def test_beside_a_wall_one_sees_along_it() -> None:
+    """A player stands where no cell's centre is far enough from the wall: it sees from the free cell beside its own."""
+    free = np.ones((11, 21), bool)
+    free[:3] = False
+    along = []
+    for row in (3.5, 2.9):
+        fog = Fog(free, 8)
+        fog.look(row, 5.5, 0.0)
+        along.append(fog.mask)
+    assert np.array_equal(along[0], along[1]) and along[1][3, 5:13].all()
+    fog.clear()
+    fog.look(0.5, 5.5, 0.0)  # deep inside the wall
+    assert fog.coverage == 0
 
 
 def test_looking_around_reveals_a_room_and_nothing_behind_it() -> None:
@@ -129,6 +142,16 @@ def test_rays_agree_with_a_loop(seed: int, row: float, column: float, heading: f
         return
     fog, expected = Fog(free, length), np.zeros_like(free)
     fog.look(row, column, heading)
+    if not free[int(row), int(column)]:
+        around = [
+            (i + 0.5, j + 0.5)
+            for i, j in np.argwhere(free)
+            if max(abs(i - int(row)), abs(j - int(column))) == 1
+        ]
+        if not around:
+            assert not fog.mask.any()
+            return
+        row, column = min(around, key=lambda c: (c[0] - row) ** 2 + (c[1] - column) ** 2)
     half = math.floor(math.radians(90) / 2 * length)
     expected[int(row), int(column)] = True
     for k in range(-half, half + 1):
@@ -138,8 +161,7 @@ def test_rays_agree_with_a_loop(seed: int, row: float, column: float, heading: f
                 column + math.cos(heading + k / length) * step / 2,
             )
             i, j = math.floor(at[0]), math.floor(at[1])
-            own = (i, j) == (int(row), int(column))
-            if not (0 <= i < 12 and 0 <= j < 12) or not (free[i, j] or own):
+            if not (0 <= i < 12 and 0 <= j < 12) or not free[i, j]:
                 break
             expected[i, j] = True
     assert np.array_equal(fog.mask, expected & free)

@@ -36,7 +36,8 @@ class Fog:
 
     Rays leave the agent's cell at angles 1/L apart, where L is their length in cells, so that neighbouring rays are
     one cell apart at their ends; they are followed in steps of half a cell. Angles are measured from the direction of
-    rising columns to that of rising rows. The agent's own cell never stops a ray.
+    rising columns to that of rising rows. An agent in a blocked cell, as it may be beside a wall, sees from the nearest
+    free cell around it.
     """
 
     def __init__(self, free: Mask, length: float, field_of_view: float = FIELD_OF_VIEW) -> None:
@@ -59,9 +60,10 @@ class Fog:
     def look(self, row: float, column: float, heading: float) -> None:
         """Reveal what is seen from a point, given in cells: the centre of the cell [0, 0] is (0.5, 0.5)."""
         row, column = row + self._pad, column + self._pad
+        if not self._open[int(row), int(column)]:
+            row, column = self._beside(row, column)
         open_, seen, width = self._open.ravel(), self._seen.ravel(), self._open.shape[1]
-        here = int(row) * width + int(column)
-        free, open_[here], seen[here] = open_[here], True, True
+        seen[int(row) * width + int(column)] = True
         sin, cos = np.sin(self._angles + heading), np.cos(self._angles + heading)
         for distances in self._stretches:  # stopped rays are dropped
             cells = (row + np.outer(sin, distances)).astype(np.int64) * width
@@ -72,7 +74,15 @@ class Fog:
             sin, cos = sin[clear[:, -1]], cos[clear[:, -1]]
             if not sin.size:
                 break
-        open_[here] = free
+
+    def _beside(self, row: float, column: float) -> tuple[float, float]:
+        """The centre of the nearest free cell among the eight around a point; the point itself if none is free."""
+        top, left = int(row) - 1, int(column) - 1
+        centres = np.argwhere(self._open[top : top + 3, left : left + 3]) + (top + 0.5, left + 0.5)
+        if not len(centres):
+            return row, column
+        nearest = np.square(centres - (row, column)).sum(1).argmin()
+        return float(centres[nearest, 0]), float(centres[nearest, 1])
 
     @property
     def mask(self) -> Mask:

@@ -45,7 +45,8 @@ def write_trajectories(path: Path, trajectories: dict[str, Trajectory]) -> None:
     """One panel for each method, four in a row, as png, svg or pdf."""
     columns = min(len(trajectories), COLUMNS)
     rows = -(-len(trajectories) // columns)
-    figure = new_figure(3 * columns, 3 * rows)
+    shape = max(np.ptp(it.free.nonzero()[0]) / np.ptp(it.free.nonzero()[1]) for it in trajectories.values())
+    figure = new_figure(3 * columns, (3 * min(shape, 1.0) + 0.3) * rows)
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
