@@ -359,6 +359,16 @@ def test_the_loss_of_cae_plus_reaches_the_trunk_and_rnd_learns() -> None:
     assert callback.bonus.mean() < before
 
 
+@pytest.mark.parametrize(("algorithm", "bound"), [(SAC, 1.0), (PPO, 2.0)])
+def test_inverse_dynamics_predict_actions_as_sb3_stores_them(algorithm: Any, bound: float) -> None:
+    """The range of this env's actions is ±2; off-policy models store them scaled to ±1."""
+    agent = model(algorithm, env=DummyVecEnv([lambda: Line(continuous=True)]))
+    callback = ExplorerCallback("cae_plus")
+    agent.learn(32, callback=callback)
+    inverse = callback.explorer.inverse
+    assert inverse.low.tolist() == [-bound] and inverse.high.tolist() == [bound]
+
+
 def test_alpha_zero_changes_nothing() -> None:
     for algorithm in (PPO, SAC):
         weights = []

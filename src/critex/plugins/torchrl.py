@@ -117,7 +117,12 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             setting = Setting(
                 self._embedding(space), observation_space, max(math.prod(env.batch_size), 1), self.seed
             )
-            self.explorer = build_explorer(self.name, self.options, setting, rollouts=True)
+            self.explorer = build_explorer(self.name, self.options, setting, rollouts=False)
+            used = getattr(getattr(self.explorer, "embedding", None), "critic", None)
+            if self.phi_key is not None and used is not setting.embedding.critic:
+                raise UserError(
+                    f"explorer {self.name} sees the observations, not only φ of the critic; leave out phi_key="
+                )
             if self.shared is not None:
                 if not isinstance(self.explorer, Elliptical) or self.explorer.episodic:
                     raise UserError(
