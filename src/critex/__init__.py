@@ -31,7 +31,7 @@ _MODULES = {
     "last_hidden": "critex.embedding",
 }
 PLUGINS = ("audit", "rllib", "sb3", "torchrl")
-"""`critex.sb3` and so on: each needs a library that may be absent."""
+"""`critex.sb3` and so on, also as in `from critex.sb3 import …`: each needs a library that may be absent."""
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,9 @@ class AuditCallback(BaseCallback):
         super().__init__()
         self.explorer = explorer
         self._bonus: list[NDArray[np.float64]] = []  # of every collection phase, [T, N] each
-        self._rewards: list[tuple[NDArray[Any], NDArray[Any]]] = []  # of each step, copied and as SB3 has them
+        self._rewards: list[
+            tuple[NDArray[Any], NDArray[Any]]
+        ] = []  # of each step, copied and as SB3 has them
         self._record: Record | None = None
 
     def _on_rollout_start(self) -> None:
