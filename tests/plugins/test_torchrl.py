@@ -159,6 +159,12 @@ def test_shared_memories_are_the_memory_of_all_rows(tmp_path: Path) -> None:
     alone.observe(rows)
     for gram in grams:
         torch.testing.assert_close(gram.matrix(), alone.matrix())
+    restored = Gram(5)  # what it has exchanged before is not merged again
+    restored.load_state_dict(grams[1].state_dict())
+    SharedGram(tmp_path / "gram", restored).exchange()
+    torch.testing.assert_close(restored.matrix(), alone.matrix())
+    with pytest.raises(critex.UserError, match="another shared="):
+        SharedGram(tmp_path / "gram", Gram(6)).exchange()
 
 
 @pytest.mark.parametrize("explorer", ["cae_plus", "e3b", "rnd", "icm"])
