@@ -298,7 +298,9 @@ def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
         if isinstance(spec, Categorical):
             return gym.spaces.Discrete(int(spec.space.n))
         if spec.dtype.is_floating_point:
-            return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
+            ends = (spec.space.low, spec.space.high)  # the largest floats where there is no bound
+            low, high = (end.reshape(-1, *spec.shape[batch:])[0].float().numpy(force=True) for end in ends)
+            return gym.spaces.Box(low, high, dtype=np.float32)
     raise UserError(
         f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are"
     )
