@@ -111,6 +111,18 @@ def test_a_workers_warnings_travel_with_its_unrolls(capsys: pytest.CaptureFixtur
     assert "against λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
 
 
+def test_a_worker_imports_the_module_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker_envs.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Own-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cfg = Config(**{**CART, "env": "worker_envs:Own-v0"})
+    assert RemoteWorker(to_dict(cfg), 0).worker.collect().steps.reward.shape == (20, 2)
+
+
 # --- with Ray: a cluster of two nodes on this machine ---
 
 

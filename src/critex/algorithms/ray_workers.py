@@ -108,7 +108,9 @@ class RemoteWorker:
         from critex.algorithms.impala import make_worker
 
         limit_threads(1)
-        cfg = load_config("impala", options)
+        cfg = load_config(
+            "impala", options, allow_import=True
+        )  # they come from the learner, which has checked them
         seed = derive_seed(cfg.seed, "worker", number)
         torch.manual_seed(seed)
         self.worker: Worker = make_worker(replace(cfg, seed=seed), torch.device("cpu"))
