@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -300,6 +301,40 @@ def test_peek_changes_nothing_and_reset_forgets() -> None:
     assert all(torch.equal(x, explorer.state_dict()[name]) for name, x in before.items())
     explorer.reset()
     assert explorer(OBS, ACTION).item() == first
+
+
+def test_reset_keeps_the_parameters_that_an_optimiser_holds() -> None:
+    explorer = critex.CAEPlus(embed, dim=3, action_dim=1)
+    parameters = [*explorer.parameters()]
+    explorer(OBS, ACTION)
+    explorer.reset()
+    assert parameters and all(a is b for a, b in zip(parameters, explorer.parameters(), strict=True))
+    gram = explorer.explorer.gram  # type: ignore[union-attr]
+    assert torch.equal(gram.matrix()[0], torch.eye(gram.dim, dtype=gram.dtype))
+
+
+@pytest.mark.parametrize("options", [{"scope": "episodic"}, {"strategy": "thompson", "thompson_hold": True}])
+def test_the_first_call_tells_how_many_envs_there_are(options: dict[str, Any]) -> None:
+    """Also an explorer that has its networks, or has answered a peek, before that."""
+    obs, action, no = OBS.repeat(3, 1), ACTION.repeat(3, 1), torch.zeros(3, dtype=torch.bool)
+    plus = critex.CAEPlus(embed, dim=3, action_dim=1, **options)
+    assert plus(obs, action, ended=no).shape == (3,)
+    again = critex.CAEPlus(embed, dim=3, action_dim=1, **options)
+    again.load_state_dict(plus.state_dict())
+    assert torch.equal(again(obs, action, ended=no), plus(obs, action, ended=no))
+    peeked = critex.CAE(embed, **options)
+    peeked.peek(OBS, ACTION)
+    assert peeked(obs, action, ended=no).shape == (3,)
+
+
+@pytest.mark.parametrize("options", [{"simultaneous": True}, {"strategy": "thompson", "thompson_hold": True}])
+def test_a_rollout_is_the_same_as_its_steps_whatever_the_options(options: dict[str, Any]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    obs, action = torch.randn(12, 3, 2, generator=rng), torch.randn(12, 3, 1, generator=rng)
+    ended = torch.rand(12, 3, generator=rng) < 0.25
+    one, many = (critex.CAE(embed, autoreset="next_step", **options) for _ in range(2))
+    steps = [one(obs[t], action[t], ended=ended[t]) for t in range(12)]
+    torch.testing.assert_close(many.rollout(obs, action, ended=ended), torch.stack(steps))
 
 
 def test_inside_a_users_module_it_is_restored_before_its_first_call() -> None:

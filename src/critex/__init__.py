@@ -31,7 +31,7 @@ _MODULES = {
     "last_hidden": "critex.embedding",
 }
 PLUGINS = ("audit", "rllib", "sb3", "torchrl")
-"""`critex.sb3` and so on: each needs a library that may not be installed."""
+"""`critex.sb3` and so on, also as in `from critex.sb3 import …`: each needs a library that may not be installed."""
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, Network, Unroll, make_worker
 from critex.data import Batch
 from critex.errors import UserError
-from critex.explorers import CAEPlusConfig, E3BConfig, EllipticalConfig
+from critex.explorers import EXPLORERS, CAEPlusConfig, E3BConfig, EllipticalConfig
 from critex.networks.nethack import NetHack
 from critex.run import Run, evaluate
 from tests.algorithms.conftest import QUIET, metrics
@@ -192,6 +192,18 @@ def test_inverse_dynamics_needs_no_second_pass() -> None:
         explorer = agent.explorer
         from_phi = explorer.loss(explorer.prepare(steps), agent.network.embed(obs))
         torch.testing.assert_close(from_phi, explorer.loss(explorer.prepare(steps)))
+
+
+@pytest.mark.parametrize("explorer", [*EXPLORERS, "acb+cae_plus"])
+def test_every_explorer_learns_from_an_unroll(explorer: str) -> None:
+    """Its loss takes the φ of T + 1 observations beside T steps."""
+    agent = make(explorer=explorer)
+    before = [p.clone() for p in agent.explorer.learned()]
+    data = unroll(agent)
+    data.steps.bonus = agent.explorer.bonus_rollout(data.steps)
+    agent.update(data)
+    learned = agent.explorer.learned()
+    assert not learned or any(not torch.equal(p, old) for p, old in zip(learned, before, strict=True))
 
 
 # --- collecting ---

@@ -7,12 +7,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from critex.algorithms import ppo_recurrent
+from critex.algorithms import load_config, ppo_recurrent
 from critex.algorithms.ppo_recurrent import Config, RecurrentPPO, train
+from critex.cli import main
 from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import explorer_class
-from critex.run import Run, read_metrics
+from critex.run import Run, read_metrics, to_dict
 
 
 class Recall(gym.Env[Any, Any]):
@@ -128,3 +129,31 @@ def test_bad_options_are_one_line() -> None:
     envs = Envs("Pendulum-v1", 1)
     with pytest.raises(UserError, match="needs Discrete actions"):
         RecurrentPPO(Config(), envs.observation_space, envs.action_space, torch.device("cpu"))
+
+
+class Measured(Recall):
+    """The same without reward, and with a measure of each episode."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, _, end, _, _ = super().step(action)
+        return obs, 0.0, end, False, {"measures": {"coverage": 0.25}} if end else {}
+
+
+def test_eval_plays_the_evaluation_env_and_prints_its_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cfg = config(tmp_path / "run", steps=64, eval_env="Measured-v0")
+    gym.register("Measured-v0", Measured)
+    try:
+        with Run.create("ppo_recurrent", cfg) as run:
+            train(cfg, run)
+        main(["eval", cfg.out, "--episodes", "2"])
+    finally:
+        del gym.registry["Measured-v0"]
+    assert "return 0 ± 0, coverage 0.25 ± 0 over 2 episodes" in capsys.readouterr().out
+
+
+def test_a_run_whose_evaluation_env_would_import_a_module_is_refused(tmp_path: Path) -> None:
+    data = to_dict(config(tmp_path / "run", eval_env="evil:Mine-v0"))
+    with pytest.raises(UserError, match="asks to import the Python module 'evil'"):
+        load_config("ppo_recurrent", data)

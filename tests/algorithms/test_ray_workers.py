@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, make_worker
 from critex.algorithms.ray_workers import RayWorkers, RemoteWorker, SharedMemory, difference, joined
 from critex.bonus import WelfordScaler
+from critex.errors import UserError
 from critex.explorers import CAEPlusConfig, EllipticalConfig
 from critex.explorers._encoder import EncoderConfig
 from critex.run import Run, to_dict
@@ -96,6 +98,29 @@ def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
         assert all(bool((p == 0.5).all()) for p in worker.worker.agent.explorer.parameters())
     assert not torch.equal(unrolls[0].steps.obs[0], unrolls[1].steps.obs[0])
     assert unrolls[0].version == 3
+
+
+def test_a_workers_warnings_travel_with_its_unrolls(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody sees what a worker prints, so the learner gets its warnings, each once."""
+    tiny = EllipticalConfig(ridge=1e9)  # every ‖φ‖² is small beside it
+    worker = RemoteWorker(to_dict(Config(explorer="cae", bonus=tiny, **CART)), 0)
+    learner = make_worker(Config(**CART), CPU).agent
+    weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
+    sent = [worker.collect(weights, [])[0].warnings for _ in range(7)]
+    assert [set(warnings) for warnings in sent] == [set()] * 4 + [{".features"}] + [set()] * 2
+    assert "against λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
+
+
+def test_a_worker_imports_the_module_of_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker_envs.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Own-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    cfg = Config(**{**CART, "env": "worker_envs:Own-v0"})
+    assert RemoteWorker(to_dict(cfg), 0).worker.collect().steps.reward.shape == (20, 2)
 
 
 # --- with Ray: a cluster of two nodes on this machine ---
@@ -177,12 +202,14 @@ def test_killed_workers_are_replaced(
         for victim in killed:
             os.kill(victim, signal.SIGKILL)
 
-    options = {"explorer": "cae", "bonus": EllipticalConfig(), "steps": 16 * 40}
+    # With this λ each worker has reason for a warning; the learner prints it once.
+    options = {"explorer": "cae", "bonus": EllipticalConfig(ridge=1e9), "steps": 16 * 40}
     path = workers_of(tmp_path / "run", [None] * 4 + [kill], **options)
     lines = [line for line in metrics(path) if line["kind"] == "train"]
     assert killed and len(lines) == 16 and lines[-1]["step"] == 640
     assert all(line["bonus"] > 0 and line["policy_lag"] >= 0 for line in lines)
-    assert capsys.readouterr().err.count("another one takes its place") >= len(killed)
+    printed = capsys.readouterr().err
+    assert printed.count("another one takes its place") >= len(killed) and printed.count("against λ") == 1
 
 
 @pytest.mark.slow
@@ -227,6 +254,19 @@ def test_a_worker_that_cannot_work_is_an_error(cluster: Any, tmp_path: Path) -> 
     workers.agent.network.actor.weight = torch.nn.Parameter(torch.zeros(5, 8))
     try:
         with pytest.raises(RuntimeError, match="size mismatch"):
+            workers.collect()
+    finally:
+        workers.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_is_an_error(cluster: Any, tmp_path: Path) -> None:
+    """An environment that only this process knows: a new worker would fail in the same way, again and again."""
+    gym.register("OnlyHere-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+    cfg = Config(out=str(tmp_path / "run"), **{**CART, "env": "OnlyHere-v0", "workers": 1})
+    workers = RayWorkers(cfg, make_worker(cfg, CPU).agent)
+    try:
+        with pytest.raises(UserError, match="a worker does not start: there is no environment 'OnlyHere-v0'"):
             workers.collect()
     finally:
         workers.close()

@@ -279,14 +279,16 @@ def test_two_seeds_of_ours_play_different_levels(line_id: Any, tmp_path: Path) -
 # The plug-ins.
 
 
+@pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC"])
-def test_stable_baselines(name: str) -> None:
+def test_stable_baselines(name: str, truncate: bool) -> None:
+    """Where an episode is truncated, PPO and A2C add γV to the stored reward."""
     sb3 = pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     def make() -> list[Recorder]:
-        return [Recorder(Line(continuous=name == "SAC")) for _ in range(2)]
+        return [Recorder(Line(continuous=name == "SAC", truncate=truncate)) for _ in range(2)]
 
     envs, evaluation = make(), make()[:1]
     options = {"n_steps": 16} if name in ("PPO", "A2C") else {"learning_starts": 10, "batch_size": 4}
@@ -306,6 +308,20 @@ def test_stable_baselines(name: str) -> None:
     found = audit(replace(watch.record(), reported_evaluation=returns), envs, evaluation=evaluation)
     assert not found.problems, str(found)
     assert sum(bool(finding.passed) for finding in found) >= 4
+
+
+def test_a_replay_buffer_without_next_observations() -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    options = {
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }
+    model = sb3.DQN("MlpPolicy", env := Recorder(Line()), learning_starts=10, batch_size=4, **options)
+    explorer = critex.sb3.ExplorerCallback("cae", alpha=0.2)
+    watch = critex.sb3.AuditCallback(explorer)
+    model.learn(32, callback=[explorer, watch])
+    found = {finding.check: finding.passed for finding in audit(watch.record(), [env])}
+    assert found["bonus stored"] is True and found["pairs"] is None
 
 
 def test_torchrl() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 
@@ -32,6 +33,7 @@ def test_an_unsupported_version_is_refused_on_import(
     name: str, package: str, supported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, f"critex.plugins.{name}", raising=False)
+    monkeypatch.delitem(vars(critex), name, raising=False)
     monkeypatch.setattr("critex.plugins._common.version", lambda _: "1.0.3")
     with pytest.raises(critex.UserError) as error:
         getattr(critex, name)
@@ -49,6 +51,7 @@ def test_a_missing_library_names_the_extra(
         raise PackageNotFoundError(package)
 
     monkeypatch.delitem(sys.modules, f"critex.plugins.{name}", raising=False)
+    monkeypatch.delitem(vars(critex), name, raising=False)
     monkeypatch.setattr("critex.plugins._common.version", missing)
     with pytest.raises(critex.UserError) as error:
         getattr(critex, name)
@@ -114,3 +117,11 @@ def test_joint_training_adds_the_gradient_of_the_explorer_to_that_of_the_critic(
     assert torch.equal(again.generator.get_state(), training.generator.get_state())
     again.step()  # nothing to learn from yet
     assert again.loss is None
+
+
+@pytest.mark.parametrize("name", ["audit", "sb3", "torchrl"])
+def test_a_plug_in_can_be_imported_by_its_short_name(name: str) -> None:
+    if name != "audit":
+        pytest.importorskip({"sb3": "stable_baselines3"}.get(name, name))
+    short, whole = import_module(f"critex.{name}"), import_module(f"critex.plugins.{name}")
+    assert short is whole is getattr(critex, name)

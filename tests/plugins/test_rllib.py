@@ -118,6 +118,8 @@ def test_the_loss_of_cae_plus_reaches_the_critic(kind: Any) -> None:
         algorithm = explore(made, "cae_plus", alpha=0.0, loss_coef=loss_coef).build()
         learner = algorithm.learner_group._learner
         module = learner.module["default_policy"].unwrapped()
+        if kind is SACConfig:  # the range of the actions is ±2, and RLlib stores them scaled to ±1
+            assert connector(algorithm).explorer.inverse.high.tolist() == [1.0]
         optimizer = connector(algorithm).training.critic
         connector(algorithm)(episodes=[episode(6, continuous=kind is SACConfig)], batch={})
         optimizer.zero_grad()

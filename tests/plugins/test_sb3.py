@@ -274,6 +274,27 @@ def test_images_and_dicts(algorithm: Any, kind: Any, policy: str) -> None:
         assert callback.bonus is not None and np.isfinite(callback.bonus).all()
 
 
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_integers_in_dicts(algorithm: Any) -> None:
+    """SB3 stores an integer as [1]; an explorer's own encoder sees it as the space says."""
+
+    class Integers(Line):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gym.spaces.Dict(
+                {"n": gym.spaces.Discrete(3), "m": gym.spaces.MultiDiscrete([3, 4])}
+            )
+
+        def _obs(self) -> Any:
+            return {"n": self.t % 3, "m": np.array([self.t % 3, self.t % 4])}
+
+    callback = ExplorerCallback("e3b")
+    model(algorithm, env=DummyVecEnv([Integers] * 2), policy="MultiInputPolicy").learn(64, callback=callback)
+    batch = callback._sample(torch.Generator())
+    assert callback.training.loss is not None and callback.bonus.max() > 0
+    assert batch.obs["n"].shape == batch.action.shape  # type: ignore[index, call-overload]
+
+
 def test_recurrent_ppo_where_the_critic_has_a_state_embedding() -> None:
     agent = model(RecurrentPPO, n=2)
     with pytest.raises(critex.UserError, match="no layer below its LSTM"):
@@ -357,6 +378,16 @@ def test_the_loss_of_cae_plus_reaches_the_trunk_and_rnd_learns() -> None:
     before = callback.bonus.mean()
     agent.learn(200, callback=callback)
     assert callback.bonus.mean() < before
+
+
+@pytest.mark.parametrize(("algorithm", "bound"), [(SAC, 1.0), (PPO, 2.0)])
+def test_inverse_dynamics_predict_actions_as_sb3_stores_them(algorithm: Any, bound: float) -> None:
+    """The range of this env's actions is ±2; off-policy models store them scaled to ±1."""
+    agent = model(algorithm, env=DummyVecEnv([lambda: Line(continuous=True)]))
+    callback = ExplorerCallback("cae_plus")
+    agent.learn(32, callback=callback)
+    inverse = callback.explorer.inverse
+    assert inverse.low.tolist() == [-bound] and inverse.high.tolist() == [bound]
 
 
 def test_alpha_zero_changes_nothing() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("torchrl")
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer, Unbounded
 from torchrl.envs import Compose, GymWrapper, RewardSum, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
@@ -75,6 +75,18 @@ def test_continuous_actions_and_a_critic_that_takes_them() -> None:
     env = TransformedEnv(base(continuous=True), transform)
     check_env_specs(env)
     assert (env.rollout(10)["next", "bonus"] > 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_inverse_dynamics_know_the_range_of_the_actions(n: int) -> None:
+    env = explored("icm", n=n, line={"continuous": True})
+    inverse = env.transform[1].explorer.inverse
+    assert inverse.low.tolist() == [-2.0] and inverse.high.tolist() == [2.0]
+    env = base()
+    env.action_spec = Unbounded((1,))
+    free = ExplorerTransform("icm")
+    TransformedEnv(env, free)
+    assert free.explorer.inverse._min_log_std.exp().tolist() == pytest.approx([0.1])  # type: ignore[union-attr]
 
 
 def test_an_episodic_memory_is_reset_by_mask() -> None:
@@ -159,6 +171,12 @@ def test_shared_memories_are_the_memory_of_all_rows(tmp_path: Path) -> None:
     alone.observe(rows)
     for gram in grams:
         torch.testing.assert_close(gram.matrix(), alone.matrix())
+    restored = Gram(5)  # what it has exchanged before is not merged again
+    restored.load_state_dict(grams[1].state_dict())
+    SharedGram(tmp_path / "gram", restored).exchange()
+    torch.testing.assert_close(restored.matrix(), alone.matrix())
+    with pytest.raises(critex.UserError, match="another shared="):
+        SharedGram(tmp_path / "gram", Gram(6)).exchange()
 
 
 @pytest.mark.parametrize("explorer", ["cae_plus", "e3b", "rnd", "icm"])
@@ -205,6 +223,10 @@ def test_what_is_refused() -> None:
     given = TransformedEnv(base(), ExplorerTransform("cae_plus", phi_key="phi", dim=8))
     with pytest.raises(critex.UserError, match="give embed="):
         ExplorerLoss(given.transform)
+    with pytest.raises(critex.UserError, match="leave out phi_key="):
+        TransformedEnv(base(), ExplorerTransform("e3b", phi_key="phi", dim=3))
+    with pytest.raises(critex.UserError, match="cross_episode_ends"):
+        TransformedEnv(base(), ExplorerTransform("icm", cross_episode_ends=True))
     env = base()
     env.action_spec = MultiCategorical([2, 2])
     with pytest.raises(critex.UserError, match="one-hot, categorical and float"):

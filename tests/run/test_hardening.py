@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from critex.errors import UserError
 from critex.ranges import Count, Options, Probability, Range, check_ranges
 from critex.run import Interrupted, Run, RunConfig, from_dict, read_config, read_metrics
 from critex.run.checkpoint import read_checkpoint, write_checkpoint
+from critex.run.files import Lock, in_use
 
 QUICK = "--env CartPole-v1 --steps 300 --learning-starts 50 --log-every 50 --no-tensorboard".split()
 
@@ -178,6 +181,17 @@ def test_sys_exit_in_the_loop_is_no_success(tmp_path: Path) -> None:
 
 
 # Directories that move, files that shrink -----------------------------------------------------------------------
+
+
+def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """Workers of the environments outlive a killed run by seconds; it can be resumed at once."""
+    lock = Lock(tmp_path)
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    worker.start()
+    assert in_use(tmp_path)
+    lock.release()
+    assert worker.is_alive() and not in_use(tmp_path)
+    worker.kill()
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "replaced"])

@@ -39,6 +39,7 @@ def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) 
         raise UserError("config key 'bonus' must be a table")
     config = from_dict(algorithm_module(name).Config, data)
     if not allow_import:
-        refuse_import(config.env, "the run's config.toml")
+        for env in (config.env, getattr(config, "eval_env", "")):
+            refuse_import(env, "the run's config.toml")
     config.bonus = from_dict(explorer_class(config.explorer).Config, bonus or {}, "bonus.")
     return config

@@ -149,6 +149,7 @@ class Unroll:
     episodes: list[Episode] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)  # of the explorer
     version: int = 0  # number of updates that the weights of μ had received
+    warnings: dict[str, str] = field(default_factory=dict)  # by kind, of an explorer in another process
 
 
 class IMPALA:

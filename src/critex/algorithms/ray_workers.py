@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -107,11 +108,21 @@ class RemoteWorker:
         from critex.algorithms.impala import make_worker
 
         limit_threads(1)
-        cfg = load_config("impala", options)
+        cfg = load_config(
+            "impala", options, allow_import=True
+        )  # they come from the learner, which has checked them
         seed = derive_seed(cfg.seed, "worker", number)
         torch.manual_seed(seed)
         self.worker: Worker = make_worker(replace(cfg, seed=seed), torch.device("cpu"))
         self.memory = SharedMemory(self.worker.agent.explorer)
+        self._warnings: dict[str, str] = {}
+        for name, part in self.worker.agent.explorer.named_modules():
+            if isinstance(part, Explorer):
+                part.report = partial(self._keep, name)
+
+    def _keep(self, part: str, kind: str, warning: str) -> None:
+        """Keep a warning for the learner: nobody reads what this process prints."""
+        self._warnings[f"{part}.{kind}"] = warning
 
     def collect(self, weights: dict[str, Any], news: list[Gain]) -> tuple[Unroll, Gain]:
         """One unroll with these weights, and its gain for the shared memory; `news` holds the gains of other workers."""
@@ -121,7 +132,9 @@ class RemoteWorker:
         agent.updates = weights["updates"]
         for gain in news:
             self.memory.merge(gain)
-        return self.worker.collect(), self.memory.gain()
+        unroll = self.worker.collect()
+        unroll.warnings, self._warnings = self._warnings, {}
+        return unroll, self.memory.gain()
 
     def card(self) -> dict[str, Any]:
         """The cost card of this worker's explorer."""
@@ -140,7 +153,7 @@ class Slot:
 class RayWorkers:
     """`cfg.workers` workers as Ray actors; `collect` returns the first unroll that is ready.
 
-    Its state in a checkpoint is the number of workers ever started, so that a resumed run continues with new levels.
+    Its state in a checkpoint has the number of workers ever started, so that a resumed run continues with new levels.
     Unrolls in progress are lost: a run with workers resumes from its learner's checkpoint, but not bit for bit.
     """
 
@@ -149,10 +162,10 @@ class RayWorkers:
         self.memory = SharedMemory(agent.explorer)
         self.started = 0  # workers so far, including those that died
         self.waited = 0.0  # seconds that the learner has waited for unrolls
+        self._warned: list[str] = []  # kinds of warnings that were printed
         self._slots: list[Slot] = []
         self._idle: list[Slot] = []
         self._running: dict[Any, Slot] = {}
-        self._card: Mapping[str, Any] = {}
         self._ray, self._own = connect(cfg.ray_address, cfg.workers)
         self._actor = self._ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RemoteWorker)
 
@@ -165,7 +178,10 @@ class RayWorkers:
                 self._start(slot)
         self._order()
         while True:
-            ready, _ = self._ray.wait(list(self._running), timeout=PATIENCE)
+            left = (
+                began + PATIENCE - time.perf_counter()
+            )  # workers that die again and again do not prolong it
+            ready, _ = self._ray.wait(list(self._running), timeout=max(left, 0.0))
             if not ready:
                 raise UserError(
                     f"no worker delivered an unroll in {PATIENCE:.0f} s; does the cluster have a CPU for each? "
@@ -177,6 +193,8 @@ class RayWorkers:
             except self._ray.exceptions.RayTaskError as error:  # a bug, which a new worker would repeat
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
+                if getattr(error, "actor_init_failed", False):
+                    raise UserError(f"a worker does not start: {_last_line(error)}") from error
                 notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
                 self._ray.kill(slot.actor)  # it may only be unreachable, and would then keep its CPU
                 self._start(slot)
@@ -184,6 +202,7 @@ class RayWorkers:
                 continue
             self._idle.append(slot)
             self._share(slot, gain)
+            self._warn_once(unroll.warnings)
             self.waited += time.perf_counter() - began
             first = slot.index * self.cfg.num_envs
             unroll.episodes = [replace(episode, env=first + episode.env) for episode in unroll.episodes]
@@ -220,6 +239,13 @@ class RayWorkers:
                 if slot is not source:
                     slot.news.append(gain)
 
+    def _warn_once(self, warnings: dict[str, str]) -> None:
+        """Print warnings of the workers' explorers, each kind once, whichever worker finds it first."""
+        for kind, warning in warnings.items():
+            if kind not in self._warned:
+                self._warned.append(kind)
+                notice(warning)
+
     def card(self) -> dict[str, Any]:
         """The card of the worker that answers first; a worker waiting for a CPU would never answer."""
         asked = [slot.actor.card.remote() for slot in self._slots]
@@ -241,12 +267,18 @@ class RayWorkers:
             self._ray.shutdown()
 
     def state_dict(self) -> dict[str, Any]:
-        """How many workers were ever started."""
-        return {"started": self.started}
+        """How many workers were ever started, and which warnings were printed."""
+        return {"started": self.started, "warned": list(self._warned)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the numbering of workers."""
         self.started = state["started"]
+        self._warned = list(state.get("warned", ()))  # absent in checkpoints of older versions
+
+
+def _last_line(error: Exception) -> str:
+    """The error itself, without Ray's account of where it was raised."""
+    return str(error).strip().splitlines()[-1].removeprefix("critex.errors.UserError: ")
 
 
 def connect(address: str, cpus: int) -> tuple[Any, bool]:

@@ -12,7 +12,7 @@ from critex.cli.options import parse
 
 @dataclass
 class Options(ranges.Options):
-    """Play a trained agent greedily, without bonus, and print its extrinsic return."""
+    """Play a trained agent as the evaluations of its run do, without bonus, and print its extrinsic return."""
 
     run: Path
     """Directory of the run, finished or interrupted."""
@@ -34,10 +34,8 @@ def main(args: list[str]) -> None:
     from critex.trained import load_trained
 
     trained = load_trained(options.run, allow_import=options.allow_import)
-    make_envs = partial(Envs, trained.cfg.env)
-    returns = evaluate(trained.agent.policy, make_envs, options.episodes, options.seed)["returns"]
-    spread = stdev(returns) if len(returns) > 1 else 0.0
-    print(
-        f"{options.run} at step {trained.step}: return {fmean(returns):.4g} ± {spread:.4g} "
-        f"over {len(returns)} episodes"
-    )
+    make_envs = partial(Envs, getattr(trained.cfg, "eval_env", "") or trained.cfg.env)
+    result = evaluate(trained.agent.policy, make_envs, options.episodes, options.seed)
+    scores = {name: values for name in result if isinstance(values := result.get(f"{name}s"), list)}
+    shown = [f"{name} {fmean(x):.4g} ± {stdev(x) if len(x) > 1 else 0.0:.4g}" for name, x in scores.items()]
+    print(f"{options.run} at step {trained.step}: {', '.join(shown)} over {len(result['returns'])} episodes")

@@ -78,11 +78,12 @@ class Fog:
     def _beside(self, row: float, column: float) -> tuple[float, float]:
         """The centre of the nearest free cell among the eight around a point; the point itself if none is free."""
         top, left = int(row) - 1, int(column) - 1
-        centres = np.argwhere(self._open[top : top + 3, left : left + 3]) + (top + 0.5, left + 0.5)
+        centres = np.argwhere(self._open[top : top + 3, left : left + 3]) + np.array([top + 0.5, left + 0.5])
         if not len(centres):
             return row, column
-        nearest = np.square(centres - (row, column)).sum(1).argmin()
-        return float(centres[nearest, 0]), float(centres[nearest, 1])
+        away = np.square(centres - np.array([row, column])).sum(1)
+        nearest: tuple[float, float] = tuple(centres[away.argmin()].tolist())
+        return nearest
 
     @property
     def mask(self) -> Mask:

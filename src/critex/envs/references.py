@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from critex.data.tree import Tree
+from critex.errors import UserError
 
 FORWARD, LEFT, RIGHT = range(3)
 NEAR, BESIDE = 6, 12  # depth (of 255) below which a wall blocks the way, and below which it is alongside
@@ -34,5 +35,8 @@ def follow_wall(obs: Tree) -> Tensor:
 
 
 def _image(obs: Tree) -> Tensor:
-    assert isinstance(obs, Tensor), "references see one image of four channels: sensors=image"
+    if not isinstance(obs, Tensor) or obs.ndim != 4 or obs.shape[-1] != 4:
+        raise UserError(
+            "a reference policy sees an image of RGB and depth, as VizdoomExplore-train-v0 gives with sensors=image"
+        )
     return obs

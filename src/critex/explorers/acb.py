@@ -62,7 +62,10 @@ class ACB(ScaledExplorer):
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            features = self.embedding(batch.obs, batch.action, batch.next_obs, state=phi)
+            state = (
+                None if phi is None else phi[: len(batch)]
+            )  # of an unroll without the row after its last step
+            features = self.embedding(batch.obs, batch.action, batch.next_obs, state=state)
         predicted = self.heads(features.detach())
         noise = torch.randn(predicted.shape, generator=self._generator).to(predicted)
         out: Tensor = (predicted - noise).square().mean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from time import perf_counter
@@ -23,6 +24,11 @@ from critex.networks.nethack import NetworkName
 
 PATIENCE = 5
 """Times in a row that `metrics` must find the same reason for a warning; an untrained network may give one at first."""
+
+
+def print_warning(kind: str, warning: str) -> None:
+    """Print the warning of an explorer on stderr."""
+    notice(warning)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Explorer(nn.Module):
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
         self._early = EarlyShare()
         self._signs: dict[str, int] = {}  # kind of warning → how many times in a row there was reason for it
+        self.report: Callable[[str, str], None] = print_warning  # takes the kind of a warning and its text
 
     # To be defined by a method.
 
@@ -176,11 +183,11 @@ class Explorer(nn.Module):
         return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **early, **self.alpha.metrics()}
 
     def _warn_once(self, kind: str, warnings: list[str]) -> None:
-        """Print warnings of this kind once, after they have come up several times in a row."""
+        """Report warnings of this kind once, after they have come up several times in a row."""
         if self._signs.get(kind, 0) < PATIENCE:
             self._signs[kind] = self._signs.get(kind, 0) + 1 if warnings else 0
             if self._signs[kind] == PATIENCE:
-                notice(" ".join(warnings))
+                self.report(kind, " ".join(warnings))
 
     def card(self) -> dict[str, float | int]:
         """The cost of the explorer: parameters and bytes added, and microseconds per step for the bonus."""

@@ -207,7 +207,7 @@ class CAE(nn.Module):
         explorer = self.explorer or self._infer(steps.map(itemgetter(0)))
         if real.all():
             bonus = explorer.bonus_rollout(steps)
-        elif explorer.episodic:
+        elif explorer.episodic or self.config.simultaneous or self.config.thompson_hold:
             each = (self._bonus(explorer, steps.map(itemgetter(t)), real[t]) for t in range(time))
             bonus = torch.stack(list(each))
         else:  # one memory sees the real rows one after the other
@@ -228,9 +228,7 @@ class CAE(nn.Module):
         """Forget memory, scaler and episode boundaries. The networks of CAE+ are kept."""
         self._episodes = Episodes(self._episodes.autoreset)
         if self.explorer is not None:
-            learned = {name: p.detach().clone() for name, p in self.explorer.named_parameters()}
-            self._build(*self._built)
-            self.explorer.load_state_dict(learned, strict=False)
+            self._rebuild(self.explorer)
 
     def _paid(self, scaled: Tensor, actions: Array) -> Any:
         """α·β in single precision, so that adding it keeps the dtype of the rewards."""
@@ -260,6 +258,8 @@ class CAE(nn.Module):
             )
         if not peek and self._num_envs is None:
             self._num_envs = shape[-1]
+            if self.explorer is not None:  # built before anybody knew this number
+                self._rebuild(self.explorer)
         if not peek and shape[-1] != self._num_envs:
             raise UserError(
                 f"got the actions of {shape[-1]} environments; this explorer has {self._num_envs}"
@@ -344,6 +344,13 @@ class CAE(nn.Module):
         self._built = (dim, width)
         return self.explorer
 
+    def _rebuild(self, old: Elliptical) -> None:
+        """An explorer with an empty memory and the networks of the old one: an optimiser may have their parameters."""
+        networks = {name: x for name, x in old.named_children() if next(x.parameters(), None) is not None}
+        new = self._build(*self._built)
+        for name, network in networks.items():
+            setattr(new, name, network)
+
     def get_extra_state(self) -> dict[str, Any]:
         return {
             "built": None if self.explorer is None else self._built,
@@ -370,9 +377,11 @@ class CAE(nn.Module):
                 raise UserError(
                     f"these are the memories of {state['num_envs']} environments; here are {self._num_envs}"
                 )
+            known, self._num_envs = self._num_envs, self._num_envs or state["num_envs"]
             if self.explorer is None:
-                self._num_envs = self._num_envs or state["num_envs"]
                 self._build(dim, width)
+            elif known is None:
+                self._rebuild(self.explorer)
         super()._load_from_state_dict(state_dict, prefix, *rest, **keywords)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -70,6 +70,13 @@ def without_critic(action_space: gym.Space[Any], reason: str) -> Embedding:
     return Embedding.of(refuse, 1, action_space, takes_action=False)
 
 
+def scaled_actions(space: gym.Space[Any]) -> gym.Space[Any]:
+    """The space of the actions that a trainer stores scaled to [−1, 1]: all but continuous, bounded ones are unchanged."""
+    if isinstance(space, gym.spaces.Box) and space.is_bounded():
+        return gym.spaces.Box(-1.0, 1.0, space.shape, np.float32)
+    return space
+
+
 def to_tensors(obs: Any, device: torch.device | str = "cpu") -> Tree:
     """Arrays, or a dict of them, as tensors; float64 becomes float32, as networks expect."""
     if isinstance(obs, Mapping):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.errors import UserError
+from critex.plugins._common import scaled_actions
 
 
 class CriticTrunk(nn.Module):
@@ -38,9 +39,12 @@ class CriticTrunk(nn.Module):
         self._inputs: dict[int, Tensor] = {}  # per thread
         self.layer.register_forward_pre_hook(self._keep)
 
-    def embedding(self) -> Embedding:
-        """φ in the form that explorers take."""
-        return Embedding.of(self.phi, self.dim, self.module.action_space, takes_action=self.takes_action)
+    def embedding(self, normalize_actions: bool) -> Embedding:
+        """φ in the form that explorers take; `normalize_actions`: RLlib's option, with which it stores scaled actions."""
+        actions = self.module.action_space
+        if normalize_actions:
+            actions = scaled_actions(actions)
+        return Embedding.of(self.phi, self.dim, actions, takes_action=self.takes_action)
 
     def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._inputs[threading.get_ident()] = inputs[0]

@@ -28,9 +28,18 @@ class AuditCallback(BaseCallback):
         super().__init__()
         self.explorer = explorer
         self._bonus: list[NDArray[np.float64]] = []  # of every collection phase, [T, N] each
+        self._rewards: list[
+            tuple[NDArray[Any], NDArray[Any]]
+        ] = []  # of each step, copied and as SB3 has them
         self._record: Record | None = None
 
+    def _on_rollout_start(self) -> None:
+        self._rewards.clear()
+
     def _on_step(self) -> bool:
+        # After this call an on-policy model adds γV of the final observation where an episode was truncated.
+        rewards = self.locals["rewards"]
+        self._rewards.append((rewards.copy(), rewards))
         return True
 
     def _on_rollout_end(self) -> None:
@@ -41,6 +50,7 @@ class AuditCallback(BaseCallback):
             self._bonus.append(explorer.bonus)
             return
         buffer, rollout = self.locals["rollout_buffer"], explorer.rollout
+        added = np.stack([after - before for before, after in self._rewards])
         self._record = Record(
             alpha=explorer.alpha,
             bonus=explorer.bonus,
@@ -53,6 +63,7 @@ class AuditCallback(BaseCallback):
             last_values=self.locals["values"].numpy(force=True),
             gamma=buffer.gamma,
             gae_lambda=buffer.gae_lambda,
+            bootstrapped=np.where(rollout.truncated.numpy(force=True), added, 0.0),
         )
 
     def _on_training_end(self) -> None:
@@ -71,16 +82,17 @@ class AuditCallback(BaseCallback):
                 "there is nothing to audit: no rollout was finished, or the replay buffer is full"
             )
         rows = slice(0, buffer.pos)
-        obs, next_obs = (
-            {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
-            for stored in (buffer.observations, buffer.next_observations)
-        )
+
+        def filled(stored: Any) -> Any:
+            return {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
+
+        slim = buffer.optimize_memory_usage  # then s' is not stored, and not checked
         return Record(
             alpha=self.explorer.alpha,
             bonus=np.concatenate(self._bonus)[-buffer.pos :],
             stored_reward=buffer.rewards[rows].copy(),
-            obs=obs,
-            next_obs=next_obs,
+            obs=filled(buffer.observations),
+            next_obs=None if slim else filled(buffer.next_observations),
             ended=buffer.dones[rows].astype(bool),
         )
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.errors import UserError
-from critex.plugins._common import flattened, without_critic
+from critex.plugins._common import flattened, scaled_actions, without_critic
 
 
 def critic_embedding(model: Any) -> Embedding:
@@ -21,7 +21,7 @@ def critic_embedding(model: Any) -> Embedding:
         return Embedding.of(q.phi, q.dim, actions, takes_action=False)
     if hasattr(getattr(policy, "critic", None), "q_networks"):
         twin = TwinTrunk(policy.critic)
-        return Embedding.of(twin.phi, twin.dim, actions, takes_action=True)
+        return Embedding.of(twin.phi, twin.dim, scaled_actions(actions), takes_action=True)
     if hasattr(policy, "mlp_extractor") and hasattr(policy, "value_net"):
         value = ValueTrunk(policy)
         if value.dim == 0:

@@ -76,7 +76,11 @@ def replayed_pairs(model: Any, generator: torch.Generator) -> Transition:
     action = sample.actions
     if isinstance(model.action_space, gym.spaces.Discrete):
         action = action.flatten()
-    return pairs(sample.observations, action, sample.next_observations)
+    obs, next_obs = (
+        _shaped(tree, model.observation_space, (len(action),))
+        for tree in (sample.observations, sample.next_observations)
+    )
+    return pairs(obs, action, next_obs)
 
 
 def _final(info: dict[str, Any]) -> Any:
@@ -89,10 +93,11 @@ def _final(info: dict[str, Any]) -> Any:
 
 
 def _shaped(obs: Any, space: gym.Space[Any], shape: tuple[int, ...]) -> Any:
-    """Observations of SB3 as arrays [*shape, …] whose own dimensions are those of the space."""
+    """Observations of SB3, which stores an integer as [1], as [*shape, …] with the dimensions of the space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: _shaped(obs[key], child, shape) for key, child in space.items()}
-    return np.asarray(obs).reshape(*shape, *(space.shape or ()))
+    array = obs if isinstance(obs, Tensor) else np.asarray(obs)
+    return array.reshape(*shape, *(space.shape or ()))
 
 
 def _shifted(obs: Any, last: Any) -> Any:

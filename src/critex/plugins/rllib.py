@@ -110,7 +110,8 @@ class BonusConnector(ConnectorV2):
         self.discrete = isinstance(module.action_space, gym.spaces.Discrete)
         critic = CriticTrunk(module)
         self.device = critic.layer.weight.device
-        setting = Setting(critic.embedding(), module.observation_space, seed=config.seed or 0)
+        embedding = critic.embedding(config.normalize_actions)
+        setting = Setting(embedding, module.observation_space, seed=config.seed or 0)
         self.explorer: Any = build_explorer(
             explorer, explorer_options(explorer, options), setting, rollouts=False
         )

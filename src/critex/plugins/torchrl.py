@@ -117,7 +117,12 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             setting = Setting(
                 self._embedding(space), observation_space, max(math.prod(env.batch_size), 1), self.seed
             )
-            self.explorer = build_explorer(self.name, self.options, setting, rollouts=True)
+            self.explorer = build_explorer(self.name, self.options, setting, rollouts=False)
+            used = getattr(getattr(self.explorer, "embedding", None), "critic", None)
+            if self.phi_key is not None and used is not setting.embedding.critic:
+                raise UserError(
+                    f"explorer {self.name} sees the observations, not only φ of the critic; leave out phi_key="
+                )
             if self.shared is not None:
                 if not isinstance(self.explorer, Elliptical) or self.explorer.episodic:
                     raise UserError(
@@ -293,7 +298,9 @@ def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
         if isinstance(spec, Categorical):
             return gym.spaces.Discrete(int(spec.space.n))
         if spec.dtype.is_floating_point:
-            return gym.spaces.Box(-np.inf, np.inf, tuple(spec.shape[batch:]), np.float32)
+            ends = (spec.space.low, spec.space.high)  # the largest floats where there is no bound
+            low, high = (end.reshape(-1, *spec.shape[batch:])[0].float().numpy(force=True) for end in ends)
+            return gym.spaces.Box(low, high, dtype=np.float32)
     raise UserError(
         f"actions of {type(spec).__name__} are not supported; one-hot, categorical and float ones are"
     )

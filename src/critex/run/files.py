@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,9 @@ class Lock:
             raise UserError(
                 f"{directory} is in use by process {owner}; wait for it or end it first"
             ) from None
+        # A forked worker has the lock, too, and would keep it after the end of this process.
+        mine = weakref.WeakMethod(self.release)
+        os.register_at_fork(after_in_child=lambda: (release := mine()) and release())
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
