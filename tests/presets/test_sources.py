@@ -104,6 +104,13 @@ def test_impala_has_the_papers_settings_with_its_presets(preset: str) -> None:
         assert getattr(cfg, name) == getattr(defaults, name) == ours != getattr(cpu, name)
 
 
+@pytest.mark.parametrize("explorer", ["e3b", "rnd", "noveld", "icm", "ride"])
+def test_other_methods_have_the_encoder_that_table_2_counts(explorer: str) -> None:
+    widths = {p: default_config("impala", explorer, p, HORN).bonus.width for p in ("paper", "official")}
+    assert widths == {"paper": 1024, "official": 1024}
+    assert default_config("impala", explorer, None, HORN).bonus.width == 128  # minihack.toml, for a CPU
+
+
 @pytest.mark.parametrize("env", [HORN, "MiniGrid-DoorKey-8x8-v0", "CartPole-v1"])
 def test_cae_and_e3b_of_the_released_code_have_the_same_alpha_and_scaling(env: str) -> None:
     cae, plus, e3b = (default_config("ppo", e, "official", env) for e in ("cae", "cae_plus", "e3b"))
