@@ -24,7 +24,7 @@ from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import EXPLORERS, ExplorationConfig
 from critex.presets import families, presets
-from critex.run import read_config
+from critex.run import evaluate, read_config
 
 QUICK = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50 --no-progress --no-tensorboard".split()
 
@@ -39,7 +39,9 @@ def fails(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return err
 
 
-def test_train_then_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_then_eval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "a"
     main(["train", "dqn", *QUICK, "--explorer", "cae", "--bonus.ridge", "0.5", "--out", str(out)])
     for name in ("config.toml", "metrics.jsonl", "card.json", "checkpoints"):
@@ -53,6 +55,8 @@ def test_train_then_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "over 3 episodes" in capsys.readouterr().out
     assert "nothing to resume" in fails(capsys, "resume", str(out))
     assert "critex resume" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
+    monkeypatch.setattr(evaluate, "__defaults__", (0,))  # steps before an evaluation gives up
+    assert "no episode ended" in fails(capsys, "eval", str(out))
 
 
 def test_every_resolved_field_survives_the_config_file(tmp_path: Path) -> None:
