@@ -39,7 +39,9 @@ def main(args: list[str]) -> None:
     make_envs = partial(Envs, getattr(trained.cfg, "eval_env", "") or trained.cfg.env)
     result = evaluate(trained.agent.policy, make_envs, options.episodes, options.seed)
     if not result["returns"]:
-        raise UserError(f"no episode ended within {MAX_EPISODE:,} steps; does {trained.cfg.env} have a time limit?")
+        raise UserError(
+            f"no episode ended within {MAX_EPISODE:,} steps; does {trained.cfg.env} have a time limit?"
+        )
     scores = {name: values for name in result if isinstance(values := result.get(f"{name}s"), list)}
     shown = [f"{name} {fmean(x):.4g} ± {stdev(x) if len(x) > 1 else 0.0:.4g}" for name, x in scores.items()]
     print(f"{options.run} at step {trained.step}: {', '.join(shown)} over {len(result['returns'])} episodes")
