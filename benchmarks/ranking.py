@@ -124,9 +124,10 @@ def deepsea_explorer(row: Row) -> str:
 
 
 def trainers(path: Path, rows: list[Row]) -> Iterator[Score]:
-    """Explorers inside of other libraries' DQN, and of our loop that serves as their reference."""
+    """Explorers in another library, and in critex with the same hyperparameters (`benchmarks/plugins_learning.py`)."""
+    learner = {"deepsea": "dqn", "minigrid": "ppo", "pendulum": "sac"}[path.stem]
     for row in rows:
-        task = Task(path.relative_to(RESULTS).parts[0], f"dqn of {row['trainer']}", row["task"])
+        task = Task(path.relative_to(RESULTS).parts[0], f"{learner} of {row['trainer']}", row["task"])
         yield Score(task, row["explorer"], int(row["seed"]), float(row["mean_return"]), f"α = {row['alpha']}")
 
 
@@ -156,16 +157,19 @@ def load() -> tuple[list[Score], list[str]]:
 
 
 def normalised(scores: Iterable[Score]) -> Scores:
-    """Scores as shares of the best explorer's mean on the task: (x − low)/(high − low), low = min(0, lowest mean)."""
+    """Scores as shares of the best explorer's mean on the task.
+
+    (x − low)/(high − low) with low = min(0, lowest mean); high/x if all means are negative, as returns that are costs are.
+    """
     found: Scores = {}
     for score in scores:
         found.setdefault(score.task, {}).setdefault(score.explorer, {})[score.seed] = score.value
     for explorers in found.values():
         means = [summarise(list(seeds.values())).mean for seeds in explorers.values()]
-        low = min(0.0, *means)
-        scale = (max(means) - low) or 1.0
+        low, high = min(0.0, *means), max(means)
+        scale = (high - low) or 1.0
         for seeds in explorers.values():
-            seeds.update({seed: (value - low) / scale for seed, value in seeds.items()})
+            seeds.update({s: high / x if high < 0 else (x - low) / scale for s, x in seeds.items()})
     return found
 
 
