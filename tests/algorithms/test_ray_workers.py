@@ -108,7 +108,7 @@ def test_a_workers_warnings_travel_with_its_unrolls(capsys: pytest.CaptureFixtur
     weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
     sent = [worker.collect(weights, [])[0].warnings for _ in range(7)]
     assert [set(warnings) for warnings in sent] == [set()] * 4 + [{".features"}] + [set()] * 2
-    assert "against λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
+    assert "compared with λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
 
 
 def test_a_worker_imports_the_module_of_its_environment(
@@ -209,7 +209,7 @@ def test_killed_workers_are_replaced(
     assert killed and len(lines) == 16 and lines[-1]["step"] == 640
     assert all(line["bonus"] > 0 and line["policy_lag"] >= 0 for line in lines)
     printed = capsys.readouterr().err
-    assert printed.count("another one takes its place") >= len(killed) and printed.count("against λ") == 1
+    assert printed.count("another one takes its place") >= len(killed) and printed.count("compared with λ") == 1
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_ray
 @pytest.mark.parametrize(
     ("address", "message"),
-    [("127.0.0.1:1", "reached at 127.0.0.1:1: .*refused"), ("nonsense", "as in auto, host:6379")],
+    [("127.0.0.1:1", "reached at 127.0.0.1:1: .*refused"), ("nonsense", "an address is auto, host:6379")],
 )
 def test_an_address_where_nobody_is_is_refused_at_once(address: str, message: str) -> None:
     with pytest.raises(UserError, match=message), ray_cluster(address, 1):
