@@ -209,7 +209,9 @@ def test_killed_workers_are_replaced(
     assert killed and len(lines) == 16 and lines[-1]["step"] == 640
     assert all(line["bonus"] > 0 and line["policy_lag"] >= 0 for line in lines)
     printed = capsys.readouterr().err
-    assert printed.count("another one takes its place") >= len(killed) and printed.count("compared with λ") == 1
+    assert (
+        printed.count("another one takes its place") >= len(killed) and printed.count("compared with λ") == 1
+    )
 
 
 @pytest.mark.slow
