@@ -10,7 +10,7 @@ from torch import nn
 
 from critex.errors import UserError
 from critex.networks import encoder, mlp
-from critex.networks.nethack import CROP, SIZES, NetHack, cropped, is_nethack
+from critex.networks.nethack import CROP, SIZES, NetHack, cropped, is_nethack, rows_of
 
 SPACE = gym.spaces.Dict(
     {
@@ -87,6 +87,17 @@ def test_a_message_is_encoded_once_however_often_it_occurs() -> None:
     torch.testing.assert_close(out, each, rtol=1e-4, atol=1e-5)
     for ours, p in zip(together, net.message.parameters(), strict=True):
         torch.testing.assert_close(ours, p.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_a_weight_and_their_gradient_are_an_embedding_s() -> None:
+    torch.manual_seed(0)
+    embedding, ids = nn.Embedding(7, 3), torch.randint(0, 7, (2, 4, 5))
+    weight, slope = embedding.weight.detach().clone().requires_grad_(), torch.randn(2, 4, 5, 3)
+    rows = rows_of(weight, ids)
+    torch.testing.assert_close(rows, embedding(ids), rtol=0, atol=0)
+    rows.backward(slope)
+    embedding(ids).backward(slope)
+    torch.testing.assert_close(weight.grad, embedding.weight.grad)
 
 
 def test_the_crop_by_hand() -> None:
