@@ -226,7 +226,7 @@ SUITES["minihack-cpu"] = Suite(
     "MiniHack on one core: IMPALA with the compact network, without a bonus and with CAE, CAE+, E3B and RND",
     tasks=(
         Task("MiniHack-MultiRoom-N2-v0", 300_000),
-        Task("MiniHack-Freeze-Horn-Restricted-v0", 1_000_000),
+        Task("MiniHack-Freeze-Horn-Restricted-v0", 500_000),
         Task("MiniHack-MultiRoom-N4-v0", 1_000_000),
     ),
     methods=tuple(Method("impala", e) for e in ("none", "cae", "cae_plus", "e3b", "rnd")),
