@@ -68,7 +68,9 @@ def main() -> None:
         lines = [line for line in read_metrics(jobs[name].out) if line["kind"] == "train"]
         for axes, key in ((middle, "phi_norm"), (right, "bonus_early")):
             series = [(line["step"], line[key]) for line in lines if key in line]
-            axes.plot([step / 1000 for step, _ in series], [value for _, value in series], style[1:], label=label)
+            axes.plot(
+                [step / 1000 for step, _ in series], [value for _, value in series], style[1:], label=label
+            )
             rows += [(name, key, step, f"{value:.5g}") for step, value in series]
     left.set(title="eigenvalues of the covariance of φ", xlabel="number", yscale="log")
     middle.set(title="‖φ‖²/λ", xlabel="thousand steps", yscale="log")

@@ -293,7 +293,9 @@ def tuning_table(scores: Sequence[Score]) -> str:
     for path in sorted(RESULTS.glob("*/tuning.csv")):
         for row in read(path):
             if "explorer" in row:
-                tried.setdefault((path.parent.name, row["explorer"]), set()).add(row["alpha"])
+                tried.setdefault((path.parent.name, row["explorer"]), set()).add(
+                    row.get("alpha") or row["try"]
+                )
     for path in sorted(RESULTS.glob("*/runs.csv")):
         for row in read(path):
             if row.get("part") == "tune":

@@ -26,6 +26,11 @@ CAE_VARIANTS = {
     "lifelong": "--bonus.scope lifelong",
 }
 
+MINIHACK = (
+    *(f"MultiRoom-{name}" for name in ("N4", "N4-Locked", "N6", "N6-Locked", "N10-OpenDoor")),
+    *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),
+)
+
 # The smallest run that still trains, for each of our algorithms.
 SMOKE = {
     "dqn": "--learning-starts 100",
@@ -126,6 +131,82 @@ _SUITES = (
         seeds=(1, 2, 3),
         preset="minigrid",
     ),
+    # The paper's runs on MiniHack follow the released code: the bonus without the square root, and episodic memories.
+    Suite(
+        "minihack",
+        "Table 5: IMPALA with E3B, CAE and CAE+ on MiniHack",
+        tasks=tuple(Task(f"MiniHack-{name}-v0") for name in MINIHACK),
+        methods=(Method("impala", "e3b"), Method("impala", "cae"), Method("impala", "cae_plus")),
+        seeds=(1, 2, 3),
+        preset="official",
+        flags="--log-every 6400",
+        paper="minihack",
+    ),
+    Suite(
+        "minihack-cpu",
+        "MiniHack on one core: IMPALA with the compact network, without a bonus and with CAE, CAE+, E3B and RND",
+        tasks=(
+            Task("MiniHack-MultiRoom-N2-v0", 300_000),
+            Task("MiniHack-Freeze-Horn-Restricted-v0", 500_000),
+            Task("MiniHack-MultiRoom-N4-v0", 1_000_000),
+        ),
+        methods=tuple(Method("impala", e) for e in ("none", "cae", "cae_plus", "e3b", "rnd")),
+        seeds=(1, 2),
+        flags="--network compact --log-every 3200",
+    ),
+    # Reward-free exploration through a camera. One α and one scaling for all: the bonus is divided by its running standard
+    # deviation, and the advantages, which compact.toml normalises, make PPO's step independent of what scale is left. All
+    # runs of a seed are evaluated on the same episodes.
+    Suite(
+        "visual",
+        "The setting of Table 6 on ViZDoom: how much of unseen levels is discovered without any reward",
+        tasks=(Task("VizdoomExplore-train-v0?resolution=40x30", 81_920),),
+        methods=(
+            Method("reference", variant="random", flags="--policy random"),
+            Method("reference", variant="wall", flags="--policy wall"),
+            Method("ppo_recurrent", flags="--no-normalize-advantage"),  # its advantages are all noise
+            *(
+                Method("ppo_recurrent", e, flags="--alpha 0.1 --bonus.scaling welford")
+                for e in "cae cae_plus e3b rnd icm noveld".split()
+            ),
+        ),
+        seeds=(1, 2),
+        flags="--eval-env VizdoomExplore-test-v0?resolution=40x30 --eval-every 40960 --eval-episodes 30",
+        score="evaluations",
+        measure="coverage",
+        beside="habitat",
+    ),
+    # The paper's runs. They need Habitat and GPUs, and were never run here. Evaluations after whole rollouts of 2,048 steps.
+    Suite(
+        "habitat",
+        "Table 6: recurrent PPO with E3B, CAE and CAE+ on Habitat",
+        tasks=(Task("HabitatExplore-train-v0"),),
+        methods=tuple(Method("ppo_recurrent", e) for e in ("e3b", "cae", "cae_plus")),
+        seeds=(1, 2, 3),
+        preset="paper",
+        flags="--eval-env HabitatExplore-val-v0 --eval-every 9998336 --eval-episodes 100 --log-every 100000",
+        paper="habitat",
+        score="evaluations",
+        measure="coverage",
+    ),
+    # Seeds 21 and 22 were used to find the rules. SAC: `--only sac --budget 0.3`.
+    Suite(
+        "alpha",
+        "Automatic α (--alpha auto) compared with the tuned α and no bonus; nothing is tuned per task",
+        tasks=(
+            *(Task(env, 1_000_000, "--preset paper") for env in ("Swimmer-v4", "Hopper-v4")),
+            *(Task(MULTI_ROOM, 300_000), Task("DeepSea-14-v0", 9_800)),
+        ),
+        methods=tuple(
+            Method(algorithm, explorer, variant, f"--alpha {variant}" if variant else "", tasks)
+            for algorithm, tasks in (
+                ("ppo", ("Swimmer-v4", "Hopper-v4", MULTI_ROOM)),
+                *(("dqn", ("DeepSea-14-v0",)), ("sac", ("Swimmer-v4",))),
+            )
+            for explorer, variant in (("none", ""), ("cae", ""), ("cae", "auto"), ("cae", "auto_decay"))
+        ),
+        seeds=(1, 2, 3),
+    ),
     Suite(
         "smoke",
         "Every algorithm with every explorer, for a moment: does it all work here?",
@@ -140,63 +221,7 @@ _SUITES = (
     ),
 )
 
-# Reward-free exploration through a camera. One α and one scaling for all: the bonus is divided by its running standard
-# deviation, and the advantages, which compact.toml normalises, make PPO's step independent of what scale is left. All runs of
-# a seed are evaluated on the same episodes.
-VISUAL = Suite(
-    "visual",
-    "The setting of Table 6 on ViZDoom: how much of unseen levels is discovered without any reward",
-    tasks=(Task("VizdoomExplore-train-v0?resolution=40x30", 81_920),),
-    methods=(
-        Method("reference", variant="random", flags="--policy random"),
-        Method("reference", variant="wall", flags="--policy wall"),
-        Method("ppo_recurrent", flags="--no-normalize-advantage"),  # its advantages are all noise
-        *(
-            Method("ppo_recurrent", e, flags="--alpha 0.1 --bonus.scaling welford")
-            for e in "cae cae_plus e3b rnd icm noveld".split()
-        ),
-    ),
-    seeds=(1, 2),
-    flags="--eval-env VizdoomExplore-test-v0?resolution=40x30 --eval-every 40960 --eval-episodes 30",
-    score="evaluations",
-    measure="coverage",
-    beside="habitat",
-)
-
-# The paper's runs. They need Habitat and GPUs, and were never run here. Evaluations after whole rollouts of 2,048 steps.
-HABITAT = Suite(
-    "habitat",
-    "Table 6: recurrent PPO with E3B, CAE and CAE+ on Habitat",
-    tasks=(Task("HabitatExplore-train-v0"),),
-    methods=tuple(Method("ppo_recurrent", e) for e in ("e3b", "cae", "cae_plus")),
-    seeds=(1, 2, 3),
-    preset="paper",
-    flags="--eval-env HabitatExplore-val-v0 --eval-every 9998336 --eval-episodes 100 --log-every 100000",
-    paper="habitat",
-    score="evaluations",
-    measure="coverage",
-)
-
-# Seeds 21 and 22 were used to find the rules. SAC: `--only sac --budget 0.3`.
-ALPHA = Suite(
-    "alpha",
-    "Automatic α (--alpha auto) compared with the tuned α and no bonus; nothing is tuned per task",
-    tasks=(
-        *(Task(env, 1_000_000, "--preset paper") for env in ("Swimmer-v4", "Hopper-v4")),
-        *(Task(MULTI_ROOM, 300_000), Task("DeepSea-14-v0", 9_800)),
-    ),
-    methods=tuple(
-        Method(algorithm, explorer, variant, f"--alpha {variant}" if variant else "", tasks)
-        for algorithm, tasks in (
-            ("ppo", ("Swimmer-v4", "Hopper-v4", MULTI_ROOM)),
-            *(("dqn", ("DeepSea-14-v0",)), ("sac", ("Swimmer-v4",))),
-        )
-        for explorer, variant in (("none", ""), ("cae", ""), ("cae", "auto"), ("cae", "auto_decay"))
-    ),
-    seeds=(1, 2, 3),
-)
-
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_SUITES, VISUAL, HABITAT, ALPHA)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in _SUITES}
 
 
 def suite_named(name: str) -> Suite:
@@ -204,32 +229,3 @@ def suite_named(name: str) -> Suite:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name]
-
-
-# The paper's runs on MiniHack follow the released code: the bonus without the square root, and episodic memories.
-MINIHACK = (
-    *(f"MultiRoom-{name}" for name in ("N4", "N4-Locked", "N6", "N6-Locked", "N10-OpenDoor")),
-    *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),
-)
-SUITES["minihack"] = Suite(
-    "minihack",
-    "Table 5: IMPALA with E3B, CAE and CAE+ on MiniHack",
-    tasks=tuple(Task(f"MiniHack-{name}-v0") for name in MINIHACK),
-    methods=(Method("impala", "e3b"), Method("impala", "cae"), Method("impala", "cae_plus")),
-    seeds=(1, 2, 3),
-    preset="official",
-    flags="--log-every 6400",
-    paper="minihack",
-)
-SUITES["minihack-cpu"] = Suite(
-    "minihack-cpu",
-    "MiniHack on one core: IMPALA with the compact network, without a bonus and with CAE, CAE+, E3B and RND",
-    tasks=(
-        Task("MiniHack-MultiRoom-N2-v0", 300_000),
-        Task("MiniHack-Freeze-Horn-Restricted-v0", 500_000),
-        Task("MiniHack-MultiRoom-N4-v0", 1_000_000),
-    ),
-    methods=tuple(Method("impala", e) for e in ("none", "cae", "cae_plus", "e3b", "rnd")),
-    seeds=(1, 2),
-    flags="--network compact --log-every 3200",
-)
