@@ -31,6 +31,10 @@ MINIHACK = (
     *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),
 )
 
+MULTI_ROOM_N2, MULTI_ROOM_N4, FREEZE_HORN = (
+    f"MiniHack-{name}-v0" for name in ("MultiRoom-N2", "MultiRoom-N4", "Freeze-Horn-Restricted")
+)
+
 # The smallest run that still trains, for each of our algorithms.
 SMOKE = {
     "dqn": "--learning-starts 100",
@@ -142,17 +146,20 @@ _SUITES = (
         flags="--log-every 6400",
         paper="minihack",
     ),
+    # MultiRoom-N2 is solved by chance; on the other two tasks IMPALA needs more steps than a core makes in an hour.
     Suite(
         "minihack-cpu",
-        "MiniHack on one core: IMPALA with the compact network, without a bonus and with CAE, CAE+, E3B and RND",
-        tasks=(
-            Task("MiniHack-MultiRoom-N2-v0", 300_000),
-            Task("MiniHack-Freeze-Horn-Restricted-v0", 500_000),
-            Task("MiniHack-MultiRoom-N4-v0", 1_000_000),
+        "MiniHack on one core: PPO and IMPALA with the compact network, without a bonus and with four explorers",
+        tasks=(Task(MULTI_ROOM_N4, 300_000), Task(FREEZE_HORN, 300_000), Task(MULTI_ROOM_N2, 150_000)),
+        methods=tuple(
+            Method(algorithm, explorer, flags=flags, tasks=tasks)
+            for algorithm, flags, tasks in (
+                ("ppo", "--log-every 4096", (MULTI_ROOM_N4, FREEZE_HORN)),
+                ("impala", "--log-every 3200 --network compact", (MULTI_ROOM_N2,)),
+            )
+            for explorer in ("none", "cae", "cae_plus", "e3b", "noveld")
         ),
-        methods=tuple(Method("impala", e) for e in ("none", "cae", "cae_plus", "e3b", "rnd")),
         seeds=(1, 2),
-        flags="--network compact --log-every 3200",
     ),
     # Reward-free exploration through a camera. One α and one scaling for all: the bonus is divided by its running standard
     # deviation, and the advantages, which compact.toml normalises, make PPO's step independent of what scale is left. All
