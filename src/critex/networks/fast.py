@@ -8,6 +8,8 @@
 The function runs if the option `fast` is set and the named networks are the algorithm's plain ones. If one of them was
 changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), the original loss runs. Either
 way the caller gets a loss that autograd can differentiate with respect to the networks' parameters.
+
+The losses of SAC and TD3 follow; PPO's, for Linear+Tanh networks, is in `fast_ppo`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import repeat
 from operator import is_
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,54 +28,71 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.networks.flatten import Flatten
+from critex.networks.policies import Trunk
 
 Layers: TypeAlias = Sequence[tuple[Tensor, Tensor]]  # weight and bias; a ReLU after every layer but the last
+Kinds: TypeAlias = type[nn.Module] | tuple[type[nn.Module], ...]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+METHODS = {"forward", "embed", "sample", "log_prob", "entropy"}
+"""What a network may not have of its own, because the functions here write it out."""
 
 
-def faster(quick: Callable[..., Any], **networks: type[nn.Module]) -> Callable[[Method], Method]:
-    """Decorator of an agent's method: run `quick` instead if `cfg.fast` is set and the networks are plain."""
+def faster(
+    quick: Callable[..., Any], activation: type[nn.Module] = nn.ReLU, device: str = "", **networks: Kinds
+) -> Callable[[Method], Method]:
+    """Decorator of an agent's method: run `quick` instead if `cfg.fast` is set and the networks are plain.
+
+    `device` is the only type of device that `quick` supports, if it does not support all.
+    """
 
     def decorate(method: Method) -> Method:
         @wraps(method)
-        def choose(agent: Any, *args: Any) -> Any:
-            applies = agent.cfg.fast and all(is_plain(getattr(agent, k), c) for k, c in networks.items())
-            return (quick if applies else method)(agent, *args)
+        def choose(agent: Any, *args: Any, **named: Any) -> Any:
+            applies = agent.cfg.fast and device in ("", agent.device.type)
+            applies = applies and all(is_plain(getattr(agent, k), c, activation) for k, c in networks.items())
+            return (quick if applies else method)(agent, *args, **named)
 
         return choose  # type: ignore[return-value]
 
     return decorate
 
 
-def is_plain(network: Any, kind: type[nn.Module]) -> bool:
-    """Whether a network is exactly a `kind` on vectors, of Linear and ReLU layers and a linear head, unmodified."""
-    if (
-        type(network) is not kind
-        or type(network.encode) is not Flatten
-        or type(network.body) is not nn.Sequential
-    ):
+def is_plain(network: Any, kinds: Kinds, activation: type[nn.Module] = nn.ReLU) -> bool:
+    """Whether a network is exactly one of `kinds` on vectors, unmodified: Linear, activation, …, and a linear head."""
+    if type(network) not in (kinds if isinstance(kinds, tuple) else (kinds,)):
         return False
-    hidden: list[Any] = list(network.body)
-    linears, activations = [*hidden[::2], network.head], hidden[1::2]
+    trunk, encode, body, head = _parts(network)
+    if type(encode) is not Flatten or type(body) is not nn.Sequential:
+        return False
+    hidden = [*body._modules.values()]
+    linears, activations = [*hidden[::2], head], hidden[1::2]
     return (
-        len(hidden) == 2 * len(activations)
-        and all(type(m) is nn.ReLU for m in activations)
+        (trunk is network or type(trunk) is Trunk)
+        and len(hidden) == 2 * len(activations)
+        and all(type(m) is activation for m in activations)
         and all(type(m) is nn.Linear and m.bias is not None for m in linears)
-        and all(m.weight.requires_grad and m.bias.requires_grad for m in linears)
-        and not any(_changed(m) for m in (network, network.encode, network.body, *hidden, network.head))
+        and all(p.requires_grad for m in (*linears, network) for p in m._parameters.values())
+        and not any(_changed(m.__dict__) for m in (network, trunk, encode, body, *hidden, head))
     )
 
 
-def _changed(module: nn.Module) -> bool:
-    own = module.__dict__
-    return "forward" in own or "embed" in own or any(own.get(name, True) for name in HOOKS)
+def _parts(network: Any) -> tuple[Any, Any, Any, Any]:
+    """The trunk (else the network itself), with its encoder and hidden layers, and the head."""
+    trunk = network._modules.get("trunk", network)
+    return trunk, trunk._modules.get("encode"), trunk._modules.get("body"), network._modules.get("head")
+
+
+def _changed(own: dict[str, Any]) -> bool:
+    """Whether a module with these attributes has a hook, or a method of its own."""
+    return any(map(own.get, HOOKS, repeat(True))) or not METHODS.isdisjoint(own)
 
 
 def layers_of(network: Any) -> Layers:
     """The layers of a plain network."""
-    return [(m.weight, m.bias) for m in (*list(network.body)[::2], network.head)]
+    _, _, body, head = _parts(network)
+    return [(m.weight, m.bias) for m in (*list(body)[::2], head)]
 
 
 # The losses.
@@ -90,7 +110,7 @@ def twin_critic_loss(agent: Any, obs: Tree, action: Tensor, y: Tensor) -> tuple[
         error = q[-1] - y
         losses.append(error.dot(error) / len(y))
         gradients += parameter_gradients(layers, seen, (2 / len(y) * error).unsqueeze(-1))
-        parameters += _flat(layers)
+        parameters += flat(layers)
     return with_gradients(torch.stack(losses).sum(), gradients, parameters), q[0]
 
 
@@ -102,7 +122,7 @@ def deterministic_actor_loss(agent: Any, obs: Tree) -> Tensor:
     squashed = seen[-1].tanh()
     q, slope = min_q((agent.q1,), obs, torch.addcmul(actor.centre, squashed, actor.scale))
     g = slope * actor.scale * (1 - squashed.square()) / -len(q)
-    return with_gradients(-q.mean(), parameter_gradients(layers, seen, g), _flat(layers))
+    return with_gradients(-q.mean(), parameter_gradients(layers, seen, g), flat(layers))
 
 
 @torch.no_grad()
@@ -128,7 +148,7 @@ def soft_actor_loss(agent: Any, obs: Tree) -> Tensor:
     to_u = slope * (q_slope / -len(q) + to_log_prob * 2 * t / width)
     to_log_std = to_u * spread - to_log_prob
     g = torch.cat([to_u, to_log_std * actor.log_std_scale * (1 - raw.square())], dim=-1)
-    return with_gradients(loss, parameter_gradients(layers, seen, g), _flat(layers))
+    return with_gradients(loss, parameter_gradients(layers, seen, g), flat(layers))
 
 
 @torch.no_grad()
@@ -171,7 +191,7 @@ def _known_pass(actor: nn.Module, layers: Layers, obs: Tree) -> list[Tensor] | N
 
 def _versions(layers: Layers) -> list[int]:
     """PyTorch's counters of in-place changes: every optimiser step and every loaded checkpoint moves them."""
-    return [tensor._version for tensor in _flat(layers)]
+    return [tensor._version for tensor in flat(layers)]
 
 
 # Backpropagation; call these under `no_grad`.
@@ -241,5 +261,6 @@ class _Known(torch.autograd.Function):
         return None, None, *(g if factor == 1.0 else factor * g for g in ctx.gradients)
 
 
-def _flat(layers: Layers) -> list[Tensor]:
+def flat(layers: Layers) -> list[Tensor]:
+    """The weights and biases in one list."""
     return [tensor for layer in layers for tensor in layer]
