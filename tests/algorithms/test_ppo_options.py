@@ -1,4 +1,4 @@
-"""Options of PPO that decide when an update ends, and what a run does about whole rollouts and recomputed bonuses."""
+"""Options of PPO: when an update ends, whole rollouts, recomputed bonuses, hand-written gradients."""
 
 from __future__ import annotations
 
@@ -54,3 +54,13 @@ def test_recompute_without_an_explorer_changes_nothing(train: Callable[..., Path
 def test_recompute_cannot_know_first_steps(train: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match="recompute cannot tell which step begins an episode"):
         train("ppo", **SMALL, recompute=True, explorer="cae", bonus=EllipticalConfig(zero_first=True))
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_fast_and_autograd_agree_to_rounding(env: str, train: Callable[..., Path]) -> None:
+    options = {**SMALL, "env": env, "explorer": "cae", "alpha": 0.1}
+    fast, slow = (metrics(train("ppo", f"fast{fast}", fast=fast, **options)) for fast in (True, False))
+    assert len(fast) > 5
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert ours.pop("kind") == theirs.pop("kind")
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-4)

@@ -7,6 +7,7 @@ actions. Discrete actions work too. For images and dicts, policy and value share
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -14,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from critex.algorithms.agent import MakeCritic, embedding_width, fitting_minibatches
 from critex.data import Batch, Rollout, derive_seed, gae
@@ -25,7 +26,7 @@ from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
-from critex.networks import ActorCriticConfig, Adam, Flatten, is_flat, minimise
+from critex.networks import ActorCriticConfig, Adam, Flatten, fast_ppo, faster, is_flat, minimise
 from critex.networks.mlp import Activation
 from critex.networks.policies import Categorical, Gaussian, Trunk, Value
 from critex.ranges import Count, NonNegative, Positive, Probability
@@ -89,6 +90,8 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     """Activation of the hidden layers."""
     shared: bool | None = None
     """Whether actor and critic share all layers but the last (none: only for images and dicts)."""
+    fast: bool = True
+    """Use hand-written gradients if the networks are plain Linear+Tanh: the same numbers, faster."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,6 +205,11 @@ class PPO:
         """A sample of π(·|s), [N, …], computed from the noise; call it under `no_grad`."""
         return self.actor.sample(self.actor(self.to_device(seen)), noise.to(self.device)).cpu()
 
+    @faster(fast_ppo.acting, nn.Tanh, "cpu", actor=(Gaussian, Categorical))
+    def acting(self) -> Callable[[Tree, Tensor], Tensor]:
+        """`act` for the steps of a rollout, during which the weights do not change."""
+        return self.act
+
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The most likely action in the environment's format, for evaluation."""
@@ -266,8 +274,7 @@ class PPO:
             for begin in range(0, len(order), size):
                 chosen = slice(begin, begin + size)
                 batch: Any = tree_map(itemgetter(chosen), shuffled)
-                phi = self.critic.embed(batch["obs"])
-                loss, losses = self.loss(phi, **batch)
+                loss, phi, losses = self.loss(**batch)
                 if learned:  # CAE+
                     pairs = flat.map(itemgetter(order[chosen]))  # CAE+
                     loss = loss + self.explorer.loss(pairs, phi)  # CAE+   L + L_f
@@ -276,25 +283,25 @@ class PPO:
                 break
         return {"loss": loss.detach()} | losses | self.compare(**columns)
 
+    @faster(fast_ppo.loss, nn.Tanh, "cpu", actor=(Gaussian, Categorical), critic=Value)
     def loss(
         self,
-        phi: Tensor,
         obs: Tree,
         action: Tensor,
         log_prob: Tensor,
         value: Tensor,
         target: Tensor,
         advantage: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B] with its φ(s) [B, d]; and its parts."""
-        cfg = self.cfg
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """L = L_π + value_coef·L_V − entropy_coef·H on a minibatch [B], its φ(s) [B, d], and the parts of L."""
+        cfg, phi = self.cfg, self.critic.embed(obs)
         out = self.logits(obs, phi)
         actor = policy_loss(self.actor.log_prob(out, action), log_prob, advantage, cfg.clip)
         critic = value_loss(self.value(phi), value, target, cfg.clip if cfg.clip_value else None)
         loss = actor + cfg.value_coef * critic
         if cfg.entropy_coef:
             loss = loss - cfg.entropy_coef * self.actor.entropy(out)
-        return loss, {"loss_policy": actor.detach(), "loss_value": critic.detach()}
+        return loss, phi, {"loss_policy": actor.detach(), "loss_value": critic.detach()}
 
     @torch.no_grad()
     def compare(
@@ -342,9 +349,10 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
 
     rollout, obs = Rollout(), agent.see(envs.obs)
     for step in run.steps(total, per_iteration):
+        act = agent.acting()
         with torch.no_grad():
             for noise in agent.actor.noise(cfg.rollout, cfg.num_envs, generator=agent.generator):
-                action = agent.act(obs, noise)
+                action = act(obs, noise)
                 transition, raw = envs.step(agent.actor.to_env(action))
                 restarted = raw is not transition.next_obs
                 next_obs = agent.see(transition.next_obs, learn=True)
