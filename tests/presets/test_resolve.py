@@ -52,7 +52,9 @@ def test_a_preset_without_a_word_on_an_explorer_leaves_the_familys() -> None:
     assert (counts.alpha, counts.bonus.scaling, counts.bonus.scope) == (0.01, "welford", "episodic")
 
 
-@pytest.mark.parametrize(("n", "width"), [(8, 128), (10, 128), (12, 256), (14, 256), (24, 512), (40, 2048)])
+@pytest.mark.parametrize(
+    ("n", "width"), [(8, 128), (10, 128), (12, 256), (14, 256), (24, 512), (40, 1024), (50, 2048)]
+)
 def test_formulas_of_the_size(n: int, width: int) -> None:
     cfg = default_config("dqn", "cae", None, f"DeepSea-{n}-v0?randomize_actions=false")
     assert cfg.hidden == (width,) and cfg.hidden[0] > n * (n + 1) / 2
