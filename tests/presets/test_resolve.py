@@ -23,7 +23,7 @@ def test_dqn_on_minigrid_learns_early_and_forgets_each_episode() -> None:
 
 def test_minigrid_has_sixteen_envs_unless_the_user_says_otherwise() -> None:
     plain, named = default_config("ppo", "cae", None, DOOR), default_config("ppo", "cae", "minigrid", DOOR)
-    assert plain.num_envs == named.num_envs == 16 and plain.hidden == (128,) and plain.env == DOOR
+    assert plain.num_envs == named.num_envs == 16 and plain.hidden == (512,) and plain.env == DOOR
     assert plain.bonus == named.bonus and plain.alpha == named.alpha == 0.003
     assert default_config("ppo", "cae", None, "HalfCheetah-v4").num_envs == 1
 
