@@ -130,7 +130,7 @@ _SUITES = (
         methods=(
             *(Method("ppo", e) for e in "none cae cae_plus e3b rnd icm ride noveld".split()),
             *(Method("ppo", "cae", v, flags, (MULTI_ROOM,)) for v, flags in CAE_VARIANTS.items()),
-            Method("ppo", "cae_plus", "no-u", "--bonus.no-use-u", (MULTI_ROOM,)),
+            Method("ppo", "cae_plus", "no-u", "--bonus.no-use-u --bonus.u-dim None", (MULTI_ROOM,)),
         ),
         seeds=(1, 2, 3),
         preset="minigrid",
