@@ -171,11 +171,19 @@ def frozen(agent: PPO) -> None:
     agent.actor.log_std.requires_grad_(False)
 
 
-CHANGES = [hooked, other_activation, normalized, other_trunk, other_policy, patched, frozen]
+def subclassed(agent: PPO) -> None:
+    class Mine(PPO):
+        def value(self, phi: Tensor) -> Tensor:
+            return 2 * super().value(phi)
+
+    agent.__class__ = Mine
+
+
+CHANGES = [hooked, other_activation, normalized, other_trunk, other_policy, patched, frozen, subclassed]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_actor_is_used_as_it_is(change: Callable[[PPO], None]) -> None:
+def test_a_changed_actor_or_agent_is_used_as_it_is(change: Callable[[PPO], None]) -> None:
     """With `fast` and without it, it learns the same, to the bit."""
     agents = [make(fast=fast) for fast in (True, False)]
     assert agents[0].acting() != agents[0].act and agents[1].acting() == agents[1].act

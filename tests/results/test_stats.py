@@ -144,6 +144,8 @@ def test_rpi_by_hand() -> None:
     assert rpi(150, 100) == 50
     assert rpi(0.77, -0.31) == pytest.approx(348.39, abs=0.005)  # by the magnitude of a negative base
     assert math.isnan(rpi(1, 0))
+    assert math.isnan(rpi(0.99, -0.0023))  # +43,000 % would say nothing
+    assert rpi(-0.0023, 0.99) == pytest.approx(-100.2, abs=0.05)  # ours may be small
 
 
 def test_interquartile_mean_by_hand() -> None:
@@ -165,10 +167,12 @@ def test_improvements_over_tasks_by_hand() -> None:
     np.testing.assert_allclose(relative(*tasks[1]), [50, 50, 200])
     assert mean_rpi(tasks) == pytest.approx((100 + 100) / 2)
     assert iqm_rpi(tasks) == pytest.approx((50 + 100 + 100) / 3)  # of 50, 50, 100, 100, 200
+    assert math.isnan(mean_rpi([*tasks, *paired(([0.004, -0.004], [0.8, 0.9]))]))  # a base near 0
 
 
 @given(
-    st.lists(st.tuples(st.floats(1, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=9), st.floats(0.01, 100)
+    st.lists(st.tuples(st.floats(11, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=9),
+    st.floats(0.01, 100),
 )
 def test_improvements_have_no_unit(pairs: list[tuple[float, float]], unit: float) -> None:
     base, ours = np.array(pairs).T

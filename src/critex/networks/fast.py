@@ -6,8 +6,9 @@
     def critic_loss(self, obs, action, y): ...
 
 The function runs if the option `fast` is set and the named networks are the algorithm's plain ones. If one of them was
-changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), the original loss runs. Either
-way the caller gets a loss that autograd can differentiate with respect to the networks' parameters.
+changed (another class, activation, encoder or LayerNorm, a hook, a frozen parameter), or if the agent is of a subclass,
+the original loss runs. Either way the caller gets a loss that autograd can differentiate with respect to the networks'
+parameters.
 
 The losses of SAC and TD3 follow; PPO's, for Linear+Tanh networks, is in `fast_ppo`.
 """
@@ -50,7 +51,10 @@ def faster(
     def decorate(method: Method) -> Method:
         @wraps(method)
         def choose(agent: Any, *args: Any, **named: Any) -> Any:
-            applies = agent.cfg.fast and device in ("", agent.device.type)
+            own_class = (
+                vars(type(agent)).get(method.__name__) is choose
+            )  # a subclass may have changed anything
+            applies = own_class and agent.cfg.fast and device in ("", agent.device.type)
             applies = applies and all(is_plain(getattr(agent, k), c, activation) for k, c in networks.items())
             return (quick if applies else method)(agent, *args, **named)
 

@@ -70,8 +70,8 @@ def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_0
 
 
 def rpi(ours: float, base: float) -> float:
-    """Relative performance improvement in percent, 100·(ours − base)/|base|; NaN where base is 0."""
-    return 100 * (ours - base) / abs(base) if base else math.nan
+    """Relative performance improvement in percent, 100·(ours − base)/|base|; NaN for a base near 0."""
+    return float(relative(np.array([base]), np.array([ours]))[0])
 
 
 PairedScores = tuple[Floats, Floats]
@@ -79,9 +79,13 @@ PairedScores = tuple[Floats, Floats]
 
 
 def relative(base: Floats, ours: Floats) -> Floats:
-    """100·(x_s − b_s)/|b̄| for each seed s, b̄ the mean of the base; their mean is the RPI: [..., S] → [..., S]."""
-    mean = base.mean(-1, keepdims=True)
-    return np.asarray(100 * (ours - base) / np.where(mean == 0, math.nan, abs(mean)))
+    """100·(x_s − b_s)/|b̄| for each seed s, b̄ the mean of the base; their mean is the RPI: [..., S] → [..., S].
+
+    NaN where |b̄| is below a hundredth of |x̄|: a percentage of next to nothing says nothing.
+    """
+    size = abs(base.mean(-1, keepdims=True))
+    near_zero = (size == 0) | (size < abs(ours.mean(-1, keepdims=True)) / 100)
+    return np.asarray(100 * (ours - base) / np.where(near_zero, math.nan, size))
 
 
 def mean_rpi(tasks: Sequence[PairedScores]) -> Floats:
