@@ -19,7 +19,7 @@ import ray
 
 from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, make_worker
-from critex.algorithms.ray_workers import RayWorkers, RemoteWorker, SharedMemory, difference, joined
+from critex.algorithms.ray_workers import Gain, RayWorkers, RemoteWorker, SharedMemory, difference, joined
 from critex.bonus import WelfordScaler
 from critex.errors import UserError
 from critex.explorers import CAEPlusConfig, EllipticalConfig
@@ -47,26 +47,28 @@ def test_moments_join_and_part() -> None:
 
 
 def test_a_lifelong_memory_is_the_sum_of_all_workers() -> None:
-    """Two workers and a learner after two rounds: each knows what both have seen, and nothing twice."""
+    """Two workers and a learner after five unrolls: each knows what both have seen, and nothing twice."""
     cfg = Config(explorer="cae", bonus=EllipticalConfig(), **CART)
     learner = make_worker(cfg, CPU).agent
     memory, workers = SharedMemory(learner.explorer), [RemoteWorker(to_dict(cfg), i) for i in range(2)]
     weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
-    news: list[list[Any]] = [[], []]
+    news: list[Gain | None] = [None, None]
     rows = []
-    for _ in range(2):
-        for i, worker in enumerate(workers):
-            unroll, gain = worker.collect(weights, news[i])
-            news[i] = []
-            news[1 - i].append(gain)
-            memory.merge(gain)
-            phi = learner.explorer.phi(unroll.steps.obs, unroll.steps.action, None)
-            rows.append(phi.detach().double().flatten(0, 1))
+    for worker in (0, 1, 1, 0, 1):  # the second delivers twice before the first asks again
+        unroll, gain = workers[worker].collect(weights, news[worker])
+        before, news[worker] = news[1 - worker], None
+        news[1 - worker] = memory.added(before, gain) if before else gain
+        memory.merge(gain)
+        phi = learner.explorer.phi(unroll.steps.obs, unroll.steps.action, None)
+        rows.append(phi.detach().double().flatten(0, 1))
     psi = torch.cat(rows)
     everything = torch.eye(psi.shape[-1], dtype=torch.float64) + psi.T @ psi
     torch.testing.assert_close(learner.explorer.gram.matrix()[0], everything)
-    workers[0].memory.merge(news[0][0])
-    torch.testing.assert_close(workers[0].worker.agent.explorer.gram.matrix()[0], everything)
+    assert news[0]
+    workers[0].memory.merge(news[0])
+    first = workers[0].worker.agent.explorer
+    torch.testing.assert_close(first.gram.matrix()[0], everything)
+    assert first.scaler.moments == pytest.approx(learner.explorer.scaler.moments)
     assert learner.explorer.scaler.moments[2] == len(psi)
     # a worker that begins now gets it all at once
     late = RemoteWorker(to_dict(cfg), 9)
@@ -93,7 +95,7 @@ def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
         "explorer": dict(learner.explorer.named_parameters()),
         "updates": 3,
     }
-    unrolls = [worker.collect(weights, [])[0] for worker in workers]
+    unrolls = [worker.collect(weights, None)[0] for worker in workers]
     for worker in workers:
         assert all(bool((p == 0.5).all()) for p in worker.worker.agent.explorer.parameters())
     assert not torch.equal(unrolls[0].steps.obs[0], unrolls[1].steps.obs[0])
@@ -106,7 +108,7 @@ def test_a_workers_warnings_travel_with_its_unrolls(capsys: pytest.CaptureFixtur
     worker = RemoteWorker(to_dict(Config(explorer="cae", bonus=tiny, **CART)), 0)
     learner = make_worker(Config(**CART), CPU).agent
     weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
-    sent = [worker.collect(weights, [])[0].warnings for _ in range(7)]
+    sent = [worker.collect(weights, None)[0].warnings for _ in range(7)]
     assert [set(warnings) for warnings in sent] == [set()] * 4 + [{".features"}] + [set()] * 2
     assert "compared with λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
 

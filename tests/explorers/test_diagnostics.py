@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -60,6 +61,14 @@ def test_the_share_of_the_action() -> None:
     assert "74 % of the bonus comes from the action" in " ".join(found.warnings)
 
 
+def test_varying_actions_do_not_hide_features_that_collapse() -> None:
+    rng = torch.Generator().manual_seed(0)
+    state, action = torch.randn(60, 1, generator=rng) * torch.ones(6), torch.eye(4).repeat(15, 1)
+    found = summarise(torch.cat([state, action], 1), 1.0, 4)
+    assert found == replace(summarise(state, 1.0), action_share=found.action_share)
+    assert "φ varies in 1 of its 6 dimensions" in found.warnings[0]
+
+
 def test_the_share_of_the_first_steps() -> None:
     early = EarlyShare()
     long, short = [10.0] * 10 + [1.0] * 30, [10.0] * 10
@@ -98,6 +107,16 @@ def test_a_run_warns_once_of_features_that_do_not_vary(capsys: pytest.CaptureFix
     assert values["phi_variance"] == 0 and values["phi_norm"] == 4
 
 
+def test_a_long_rollout_is_summarised_over_all_its_envs() -> None:
+    """128 steps of 16 envs: one row in sixteen is kept. φ tells in which env a step was."""
+    obs = torch.eye(16).expand(128, 16, 16)
+    embedding = Embedding.of(lambda obs: obs, 16, gym.spaces.Discrete(3), takes_action=False)
+    cae = CAEExplorer(EllipticalConfig(embedding="state"), Setting(embedding, num_envs=16))
+    no = torch.zeros(128, 16, dtype=torch.bool)
+    cae.bonus_rollout(Transition(obs, no.long(), torch.zeros(128, 16), obs, no, no, no))
+    assert cae.metrics()["phi_rank"] > 14  # sixteen points span fifteen directions
+
+
 def test_steps_and_a_rollout_give_the_same_metrics_and_survive_a_checkpoint() -> None:
     rng = torch.Generator().manual_seed(0)
     obs, action = torch.randn(30, 2, 4, generator=rng), torch.randint(3, (30, 2), generator=rng)
@@ -123,4 +142,4 @@ def test_steps_and_a_rollout_give_the_same_metrics_and_survive_a_checkpoint() ->
     values = one.metrics()
     assert values == resumed.metrics()
     assert values == pytest.approx(two.metrics(), rel=1e-4)
-    assert 0 < values["bonus_action"] < 1 and values["phi_rank"] > 4
+    assert 0 < values["bonus_action"] < 1 and values["phi_rank"] > 3

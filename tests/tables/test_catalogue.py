@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -97,6 +98,21 @@ def test_ours_beside_the_papers(runs: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Budget 0.1: our runs take 0.1 × the steps of the full suite." in lines
     assert any(line.startswith("† Not finished") and "sac+cae seed 2 at step 20" in line for line in lines)
     assert err == f"{runs}/Swimmer-v4/sac+cae/seed-2 is not finished: its numbers are those up to step 20\n"
+
+
+def test_wall_clock_beside_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task, method = "MiniHack-MultiRoom-N4-v0", "impala+cae"
+    for seed, hours in ((1, 1.0), (2, 2.0), (3, None)):
+        where = tmp_path / task / method / f"seed-{seed}"
+        write_run(where, [1], env=task, seed=seed, algorithm="impala", explorer="cae", finish=bool(hours))
+        if hours:
+            card = json.loads((where / "card.json").read_text())
+            card["totals"]["seconds"] = 3600 * hours
+            (where / "card.json").write_text(json.dumps(card))
+    (tmp_path / "suite.toml").write_text('suite = "minihack"\nversion = 1\nbudget = 1.0\n')
+    main(["table", "minihack", "--runs", str(tmp_path)])
+    line = "Wall clock of a run, paper: impala+cae 17 h, impala+e3b 22 h; ours: impala+cae 1.5 h (n=2)."
+    assert line in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

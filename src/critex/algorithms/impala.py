@@ -147,9 +147,9 @@ class Unroll:
     state: Tensor  # [2, N, d], of the LSTM before the first step
     log_prob: Tensor  # [T, N], log μ(a|s) of the policy that acted
     episodes: list[Episode] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)  # of the explorer
     version: int = 0  # number of updates that the weights of μ had received
-    warnings: dict[str, str] = field(default_factory=dict)  # by kind, of an explorer in another process
+    metrics: dict[str, float] = field(default_factory=dict)  # of an explorer in another process
+    warnings: dict[str, str] = field(default_factory=dict)  # by kind, of the same
 
 
 class IMPALA:
@@ -301,11 +301,9 @@ class Worker:
             rollout.add(step, log_prob=log_prob, phi=phi)
             self.start = step.ended
         steps, extras = rollout.stack()
-        phi, metrics = extras["phi"], dict[str, float]()
+        phi = extras["phi"]
         steps.bonus = agent.explorer.bonus_rollout(steps.to(agent.device), phi)  # CAE   β; then A ← A + φφᵀ
-        metrics = agent.explorer.metrics()  # CAE
-        episodes, version = envs.pop_episodes(), agent.updates
-        return Unroll(steps, obs, first_state, extras["log_prob"], episodes, metrics, version)
+        return Unroll(steps, obs, first_state, extras["log_prob"], envs.pop_episodes(), version=agent.updates)
 
     def card(self) -> dict[str, Any]:
         """Number of parameters, and what the explorer costs."""
@@ -354,7 +352,8 @@ def train(cfg: Config, run: Run) -> None:
                     group["lr"] = cfg.learning_rate * (1 - step / total)
             losses = agent.update(unroll)
             if run.due():
+                losses |= unroll.metrics or agent.explorer.metrics()  # CAE
                 losses |= agent.explorer.alpha.metrics()  # CAE
-                run.log(unroll.metrics | losses)
+                run.log(losses)
             run.evaluate(agent.policy, partial(Envs, cfg.env))
         run.finish(workers.card())

@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,11 @@ class SharedMemory:
             scaler.moments[:] = joined(scaler.moments, gain[name])
             self._before[name] = joined(self._before[name], gain[name])
 
+    def added(self, old: Gain, gain: Gain) -> Gain:
+        """Two gains as one."""
+        grams = {name: old[name] + gain[name] for name in self.grams}
+        return {**grams, **{name: joined(old[name], gain[name]) for name in self.scalers}}
+
     def everything(self) -> Gain:
         """The whole shared memory, for a new worker."""
         eye = {name: gram.ridge * torch.eye(gram.dim, dtype=gram.dtype) for name, gram in self.grams.items()}
@@ -124,15 +129,16 @@ class RemoteWorker:
         """Keep a warning for the learner: nobody reads what this process prints."""
         self._warnings[f"{part}.{kind}"] = warning
 
-    def collect(self, weights: dict[str, Any], news: list[Gain]) -> tuple[Unroll, Gain]:
-        """One unroll with these weights, and its gain for the shared memory; `news` holds the gains of other workers."""
+    def collect(self, weights: dict[str, Any], news: Gain | None) -> tuple[Unroll, Gain]:
+        """One unroll with these weights, and its gain for the shared memory; `news` is the gain of the other workers."""
         agent = self.worker.agent
         agent.network.load_state_dict(weights["network"])
         agent.explorer.load_state_dict(weights["explorer"], strict=False)
         agent.updates = weights["updates"]
-        for gain in news:
-            self.memory.merge(gain)
+        if news:
+            self.memory.merge(news)
         unroll = self.worker.collect()
+        unroll.metrics = agent.explorer.metrics()
         unroll.warnings, self._warnings = self._warnings, {}
         return unroll, self.memory.gain()
 
@@ -147,7 +153,7 @@ class Slot:
 
     index: int
     actor: Any
-    news: list[Gain] = field(default_factory=list)  # gains of the others since its last request
+    news: Gain | None = None  # gain of the others since its last request
 
 
 class RayWorkers:
@@ -211,7 +217,7 @@ class RayWorkers:
 
     def _start(self, slot: Slot) -> None:
         slot.actor = self._actor.remote(to_dict(self.cfg), self.started)
-        slot.news = [self.memory.everything()]
+        slot.news = self.memory.everything()
         self.started += 1
         self._idle.append(slot)
 
@@ -221,7 +227,7 @@ class RayWorkers:
             weights = self._ray.put(self._weights())
             for slot in self._idle:
                 self._running[slot.actor.collect.remote(weights, slot.news)] = slot
-                slot.news = []
+                slot.news = None
             self._idle = []
 
     def _weights(self) -> dict[str, Any]:
@@ -236,8 +242,8 @@ class RayWorkers:
         if gain:
             self.memory.merge(gain)
             for slot in self._slots:
-                if slot is not source:
-                    slot.news.append(gain)
+                if slot is not source:  # one sum, however long a worker takes to ask for it
+                    slot.news = self.memory.added(slot.news, gain) if slot.news else gain
 
     def _warn_once(self, warnings: dict[str, str]) -> None:
         """Print warnings of the workers' explorers, each kind once, whichever worker finds it first."""

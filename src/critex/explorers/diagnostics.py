@@ -30,7 +30,7 @@ MOST = 0.7
 
 @dataclass(frozen=True)
 class FeatureSummary:
-    """Features φ [n, d] of some steps."""
+    """Features φ [n, d] of some steps; of φ = [φ(s); a] only φ(s), because actions vary even where features collapse."""
 
     steps: int
     dim: int
@@ -45,12 +45,12 @@ class FeatureSummary:
     ridge: float
     """λ."""
     action_share: float | None
-    """The part of Σφᵀ(λI + Σφφᵀ)⁻¹φ that falls on the coordinates of the action, if φ ends with the action."""
+    """The part of Σφᵀ(λI + Σφφᵀ)⁻¹φ that falls on the coordinates of the action, for φ = [φ(s); a]."""
 
     @property
     def warnings(self) -> list[str]:
         """Warnings about features that make the bonus uninformative."""
-        if self.steps < 10 or self.dim < 2:
+        if self.steps < 10:
             return []
         found = []
         variance = self.variance_share * self.norm
@@ -61,7 +61,7 @@ class FeatureSummary:
                 f"Warning: φ hardly varies ({100 * self.variance_share:.2g} % of its squared norm over {self.steps} "
                 "steps), so the bonus cannot tell these states apart."
             )
-        elif self.effective_rank < 2:
+        elif self.effective_rank < 2 <= self.dim:
             found.append(
                 f"Warning: φ varies in {self.effective_rank:.2g} of its {self.dim} dimensions, so the bonus sees little "
                 "of what is new."
@@ -90,7 +90,8 @@ class FeatureSummary:
 
 def summarise(phi: Tensor, ridge: float, action_dim: int = 0) -> FeatureSummary:
     """Summarise features [n, d] whose last `action_dim` coordinates are the action."""
-    phi = phi.detach().cpu().double()
+    whole = phi.detach().cpu().double()
+    phi = whole[:, : whole.shape[1] - action_dim]
     n = len(phi)
     centred = phi - phi.mean(0)
     square = (
@@ -107,7 +108,7 @@ def summarise(phi: Tensor, ridge: float, action_dim: int = 0) -> FeatureSummary:
         variance_share=variance / norm if norm > 0 else 0.0,
         norm=norm,
         ridge=ridge,
-        action_share=_action_share(phi, ridge, action_dim) if action_dim else None,
+        action_share=_action_share(whole, ridge, action_dim) if action_dim else None,
     )
 
 

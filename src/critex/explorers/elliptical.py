@@ -157,7 +157,8 @@ class Elliptical(ScaledExplorer):
         phi = self.phi(rollout.obs, rollout.action, rollout.next_obs, phi)
         rows = phi.flatten(0, 1)
         self._recent.clear()
-        self._recent.append(rows[:: -(-len(rows) // ROWS)].clone())
+        spread = torch.linspace(0, len(rows) - 1, min(len(rows), ROWS), device=rows.device)  # over all envs
+        self._recent.append(rows[spread.long()])
         quadratic = self.gram.observe_rollout(phi, rollout.episode_start if self.episodic else None)
         return self._pay(quadratic, rollout)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import mean
 
 from critex.errors import UserError, unknown
 from critex.results.cells import Cell, Cells, load_cells, scores
@@ -37,6 +38,8 @@ class NamedTable:
     suite: str
     """The suite whose runs fill it."""
     measure: str = "return"
+    hours: Mapping[str, float] = field(default_factory=dict)
+    """Wall clock of one run of each method, as the paper gives it."""
 
     @property
     def curve(self) -> str | None:
@@ -53,7 +56,8 @@ def table_named(name: str) -> NamedTable:
     """The table of a suite, or `parameters`, Table 2 of the paper."""
     if name in SUITES:
         suite = SUITES[name]
-        return NamedTable(name, _suite_grid(suite), suite.score, name, suite.measure)
+        hours = paper_table(suite.paper).hours if suite.paper else {}
+        return NamedTable(name, _suite_grid(suite), suite.score, name, suite.measure, hours)
     if name == PARAMETERS:
         return NamedTable(name, _parameter_grid(), "parameters", "minihack")
     raise unknown("table", name, table_names())
@@ -68,16 +72,31 @@ def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Gri
         hint = "".join(f"; {words[0].lower()}{words[1:]} --out {runs}" for words in _run_command(table))
         raise UserError(f"{runs} does not exist{hint}")
     if runs is None or (runs.is_dir() and not any(runs.iterdir())):
-        return replace(table.grid, notes=(*table.grid.notes, *_run_command(table))), {}
+        notes = (*table.grid.notes, *_wall_clock(table, {}), *_run_command(table))
+        return replace(table.grid, notes=notes), {}
     manifest = read_manifest(runs)
     if manifest.suite != table.suite:
         raise UserError(
             f"{runs} holds runs of the suite {manifest.suite}; the table {table.name} needs runs of {table.suite}"
         )
     cells = load_cells(runs, table.grid.cells, problems)
-    return replace(
-        table.grid, ours=scores(cells, table.score, problems, table.measure), budget=manifest.budget
-    ), cells
+    ours = scores(cells, table.score, problems, table.measure)
+    notes = (*table.grid.notes, *_wall_clock(table, cells))
+    return replace(table.grid, ours=ours, budget=manifest.budget, notes=notes), cells
+
+
+def _wall_clock(table: NamedTable, cells: Cells) -> list[str]:
+    """Hours of a run, the paper's and the mean of our finished runs, as one line; nothing if the paper gives none."""
+    if not table.hours:
+        return []
+    ours: dict[str, list[float]] = {}
+    for (_, method), runs in cells.items():
+        ours.setdefault(method, []).extend(r.card["seconds"] / 3600 for r in runs if "seconds" in r.card)
+    parts = [f"paper: {', '.join(f'{method} {hours:g} h' for method, hours in table.hours.items())}"]
+    shown = [f"{method} {mean(hours):.2g} h (n={len(hours)})" for method, hours in ours.items() if hours]
+    if shown:
+        parts.append(f"ours: {', '.join(shown)}")
+    return [f"Wall clock of a run, {'; '.join(parts)}."]
 
 
 def _run_command(table: NamedTable) -> list[str]:
