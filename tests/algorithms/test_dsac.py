@@ -13,6 +13,7 @@ import torch
 from torch import distributions as D
 
 from critex.algorithms import dsac
+from critex.errors import UserError
 from critex.explorers import EllipticalConfig
 from critex.run import Checkpoints
 from tests.algorithms import continuous
@@ -232,3 +233,8 @@ def test_golden() -> None:
 
 def test_resume_is_exact(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     continuous.check_resume("dsac", dsac, train, monkeypatch)
+
+
+def test_a_buffer_smaller_than_one_iteration_is_refused() -> None:
+    with pytest.raises(UserError, match="5 transitions cannot hold 10 × 1, .* buffer_size of at least 10"):
+        dsac.Config(steps_per_update=10, buffer_size=5)

@@ -101,7 +101,7 @@ def test_a_critic_of_ones_own(module: ModuleType) -> None:
 
 
 def test_a_shared_trunk_has_one_shape() -> None:
-    with pytest.raises(UserError, match="--no-shared"):
+    with pytest.raises(UserError, match="--shared False"):
         ppo.PPO(ppo.Config(actor_hidden=(8,)), IMAGE, gym.spaces.Discrete(3), CPU)
 
 

@@ -126,6 +126,8 @@ def test_bad_options_are_one_line() -> None:
         Config(steps=100)
     with pytest.raises(UserError, match="bonus_in=reward"):
         Config(recompute=True)
+    with pytest.raises(UserError, match="advantages of one step cannot be normalised"):
+        Config(rollout=1, num_envs=2, minibatches=2, normalize_advantage=True)
     envs = Envs("Pendulum-v1", 1)
     with pytest.raises(UserError, match="needs Discrete actions"):
         RecurrentPPO(Config(), envs.observation_space, envs.action_space, torch.device("cpu"))

@@ -240,6 +240,17 @@ def test_a_lifelong_rollout_equals_single_observations(seed, d, t, n, calls):
         )
 
 
+@pytest.mark.parametrize("d", [3, 70])
+@pytest.mark.parametrize("t", range(2, 10))
+def test_short_rollouts_on_the_way_to_the_primal_form(d, t):
+    """The memory turns primal at row max(64, d), in the middle of a rollout for most t."""
+    phi = rows(7, 40 * t, d)
+    fast, slow = Gram(d), Gram(d)
+    bonus = torch.cat([fast.observe_rollout(part[:, None]).flatten() for part in phi.split(t)])
+    torch.testing.assert_close(bonus, one_by_one(slow, phi), rtol=1e-9, atol=0)
+    torch.testing.assert_close(fast.quadratic(phi[:5]), slow.quadratic(phi[:5]), rtol=1e-9, atol=0)
+
+
 @FAST
 @given(
     seed=st.integers(0, 10**6),

@@ -15,6 +15,7 @@ from critex.explorers import (
     Counts,
     CountsConfig,
     E3BConfig,
+    EllipticalConfig,
     ExplorationConfig,
     NovelDConfig,
     explorer_class,
@@ -71,6 +72,27 @@ def test_what_the_parts_can_do() -> None:
     assert explorer_class("e3b*noveld") is explorer_class("e3b*noveld")
 
 
+def test_parts_draw_their_own_noise() -> None:
+    """The product of two Thompson bonuses is as often negative as positive; with one stream for both it never is."""
+    cls = explorer_class("cae*cae")
+    part = EllipticalConfig(strategy="thompson")
+    bonus = cls(cls.Config(first=part, second=part), place()).bonus_rollout(rollout(100))
+    assert 0.3 < (bonus < 0).double().mean() < 0.7
+
+
+def test_parts_may_be_on_two_devices() -> None:
+    cls = explorer_class("cae*counts")
+    here, there = torch.ones(3), torch.ones(3, device="meta")
+    raw, scaled = cls(cls.Config(), place())._join((there, there), (here, here))
+    assert raw.device == scaled.device == there.device
+
+
+def test_the_whole_enters_targets_only_if_both_parts_do() -> None:
+    setting = place()
+    assert not explorer_class("bdqn+acb")(explorer_class("bdqn+acb").Config(), setting).in_targets
+    assert explorer_class("acb+acb")(explorer_class("acb+acb").Config(), setting).in_targets
+
+
 def test_times_binds_closer_than_plus() -> None:
     cls = explorer_class("counts+counts*rnd")
     assert cls.symbol == "+" and cls.explorers[1].symbol == "*"
@@ -83,6 +105,8 @@ def test_times_binds_closer_than_plus() -> None:
         ("e3b*", {}, "unknown explorer ''"),
         ("e3b*noveld", {"recompute": True}, "outlives the episode"),
         ("rnd+icm", {"bonus_in": "value"}, "cannot compare actions"),
+        ("none+cae", {}, "name two explorers, or one alone"),
+        ("cae+acb", {"bonus_in": "value", "alpha": "auto"}, "follows the scaled bonus"),
     ],
 )
 def test_what_does_not_go_together(name: str, options: dict[str, Any], message: str) -> None:

@@ -23,6 +23,7 @@ from critex.explorers import (
     Elliptical,
     EllipticalConfig,
     ExplorationConfig,
+    NovelDConfig,
     Setting,
     batch_bonus,
     clip_reward,
@@ -378,6 +379,14 @@ def test_mixing() -> None:
         (ExplorationConfig(explorer="cae", bonus_in="value", recompute=True), "always recomputes"),
         (ExplorationConfig(explorer="cae", scale_value_bonus=True), "bonus_in=value"),
         (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(zero_first=True), bonus_in="value"),
+            "bonus_in=value cannot tell which step begins an episode",
+        ),
+        (
+            ExplorationConfig(explorer="noveld", bonus=NovelDConfig(first_visit_only=False), recompute=True),
+            "cannot compute a stored bonus again",
+        ),
+        (
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
             "takes only the state",
         ),
@@ -386,6 +395,13 @@ def test_mixing() -> None:
 def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_explorer(cfg, setting())
+
+
+def test_a_bonus_is_where_the_reward_is() -> None:
+    """The Gram memory stays on the CPU when the networks are on a GPU."""
+    batch, explorer = steps(3), make_explorer(ExplorationConfig(explorer="cae"), setting())
+    there = replace(batch, reward=batch.reward.to("meta"))
+    assert explorer.bonus_rollout(there).device == there.reward.device
 
 
 @pytest.mark.parametrize(

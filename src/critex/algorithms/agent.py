@@ -72,12 +72,12 @@ def fitting_minibatches(wanted: int, total: int) -> int:
     return next(m for m in range(min(wanted, total, 100_000), 0, -1) if total % m == 0)
 
 
-def require_buffer(cfg: Any) -> None:
-    """Refuse a replay buffer that cannot hold one step of all environments."""
-    if cfg.buffer_size < cfg.num_envs:
+def require_buffer(cfg: Any, steps: int = 1) -> None:
+    """Refuse a replay buffer that cannot hold the steps of all environments between two updates."""
+    if cfg.buffer_size < steps * cfg.num_envs:
         raise UserError(
-            f"a replay buffer of {cfg.buffer_size} transitions cannot hold one step of {cfg.num_envs} environments; "
-            f"use a buffer_size of at least {cfg.num_envs}"
+            f"a replay buffer of {cfg.buffer_size} transitions cannot hold {steps} × {cfg.num_envs}, steps between updates "
+            f"times environments; use a buffer_size of at least {steps * cfg.num_envs}"
         )
 
 

@@ -95,12 +95,17 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_buffer(self)
+        require_buffer(self, self.chunk)
 
     @property
     def update_ratio(self) -> float | Fraction:
         """Updates per environment step."""
         return Fraction(1, self.steps_per_update) if self.updates_per_step is None else self.updates_per_step
+
+    @property
+    def chunk(self) -> int:
+        """Vector steps of one iteration."""
+        return math.ceil(1 / self.update_ratio / self.num_envs)
 
 
 class Actor(nn.Module):
@@ -334,8 +339,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     def due(step: int) -> int:
         return updates_due(max(step - cfg.learning_starts, 0), cfg.update_ratio)
 
-    chunk = math.ceil(1 / cfg.update_ratio / cfg.num_envs)  # vector steps of one iteration
-    per_iteration = chunk * cfg.num_envs
+    per_iteration = cfg.chunk * cfg.num_envs
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
     agent = DSAC(cfg, envs.observation_space, envs.action_space, run.device, critic)
     require_updates(cfg, due(math.ceil(cfg.steps / per_iteration) * per_iteration))
@@ -346,7 +350,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
 
     obs = envs.obs
     for _ in run.steps(cfg.steps, per_iteration):
-        for _ in range(chunk):
+        for _ in range(cfg.chunk):
             transition, obs = envs.step(agent.act(obs))
             rollout.add(transition)
         collected = rollout.stack()[0].to(run.device)  # [T, N]

@@ -158,7 +158,9 @@ class PPO:
             self.seen_space = observation_space
         self.shared = critic is None and (not self.flat if cfg.shared is None else cfg.shared)
         if self.shared and cfg.actor_widths != cfg.critic_widths:
-            raise UserError("actor and critic share their hidden layers here; use --hidden, or --no-shared")
+            raise UserError(
+                "actor and critic share their hidden layers here; use --hidden, or --shared False"
+            )
         trunk = Trunk(self.seen_space, cfg.actor_widths, cfg.activation, cfg.layer_norm)
         self.actor: Gaussian | Categorical
         match action_space:

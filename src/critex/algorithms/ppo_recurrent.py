@@ -94,6 +94,8 @@ class Config(ExplorationConfig, RunConfig):
                 f"{self.num_envs} environments do not split into {self.minibatches} equal minibatches of whole "
                 f"sequences; --minibatches {fit} would"
             )
+        if self.normalize_advantage and self.rollout * self.num_envs == self.minibatches:
+            raise UserError("advantages of one step cannot be normalised; use --rollout 2 or --minibatches 1")
         if self.steps < self.rollout * self.num_envs:
             raise UserError(
                 f"{self.steps} steps are less than one rollout of {self.rollout * self.num_envs}; shorten it with "

@@ -188,9 +188,8 @@ class Gram(nn.Module):
         flat = rows.ravel()
         if rows.shape[2] != shape[1] or rows.dtype.kind != "f" or not math.isfinite(flat.dot(flat)):
             return None
-        step = form.steps[0]
-        with lock:
-            bonus = np.array([step(row) for row in flat.reshape(-1, *shape)])
+        with lock:  # a row may turn the memory primal, and the rows after it then need another function
+            bonus = np.array([form.steps[0](row) for row in flat.reshape(-1, *shape)])
         return torch.from_numpy(bonus.reshape(rows.shape[:2]))
 
     def _observe_in(self, index: NDArray[Any], rows: Any, mass: Any, simultaneous: bool) -> Tensor:

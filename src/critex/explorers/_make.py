@@ -38,6 +38,8 @@ def explorer_class(name: str) -> type[Any]:
         from critex.explorers.combination import combination
 
         symbol, first, second = parts
+        if "none" in (first, second):
+            raise UserError(f"{name} combines an explorer with none; name two explorers, or one alone")
         return combination(symbol, explorer_class(first), explorer_class(second))
     found: type[Any] = EXPLORERS.get_or_error(name)
     if not (isinstance(found, type) and issubclass(found, Explorer) and is_dataclass(found.Config)):
@@ -73,9 +75,17 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     if measured_later and explorer.episodic:
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
         raise UserError(f"{measured_later} needs a memory that outlives the episode; {hint}")
+    if cfg.recompute:
+        for part in explorer.modules():
+            if isinstance(part, Explorer) and not part.measures:
+                raise UserError(
+                    f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off"
+                )
     for part in _flattened(options):
-        if cfg.recompute and getattr(part, "zero_first", False):
-            raise UserError("recompute cannot tell which step begins an episode; use --bonus.no-zero-first")
+        if measured_later and getattr(part, "zero_first", False):
+            raise UserError(
+                f"{measured_later} cannot tell which step begins an episode; use --bonus.no-zero-first"
+            )
         _check_learner(part, rollouts)
     return explorer
 
@@ -96,7 +106,7 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
-    scaled = getattr(options, "scaling", "none") != "none"
+    scaled = any(getattr(part, "scaling", "none") != "none" for part in _flattened(options))
     if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
         raise UserError(
             f"alpha={cfg.alpha} follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "

@@ -72,6 +72,11 @@ class Explorer(nn.Module):
     in_targets: bool = True
     """With `bonus_in=value`, its bonus enters the bootstrapped targets as well as the choice of actions."""
 
+    @property
+    def measures(self) -> bool:
+        """It can compute the bonus of a stored transition again, which `recompute` needs: it defines `measure`."""
+        return type(self).measure is not Explorer.measure
+
     def __init__(self) -> None:
         super().__init__()
         self.alpha = Alpha(1.0)  # `make_explorer` sets the one of the options
@@ -161,7 +166,7 @@ class Explorer(nn.Module):
             self._early.add(raws, starts, None if envs is None else envs.tolist())
         cost[0] += perf_counter() - started
         cost[1] += raw.numel()
-        return scaled
+        return scaled.to(steps.reward.device)  # a Gram memory may be on the CPU, the rollout on a GPU
 
     def learned(self) -> list[nn.Parameter]:
         """The parameters that the algorithm adds to the critic's optimiser: all except frozen ones; none for CAE."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from critex.data import Replay, Transition
+from critex.data import Replay, Transition, derive_seed
 from critex.data.tree import Tree
 from critex.errors import UserError
 from critex.explorers.base import Explorer, Setting
@@ -47,14 +47,19 @@ class Combination(ScaledExplorer):
         super().__init__(config)
         first, second = self.explorers
         self.first: Explorer = first(config.first, setting)
-        self.second: Explorer = second(config.second, setting)
+        other = replace(setting, seed=derive_seed(setting.seed, "second"))  # a random stream of its own
+        self.second: Explorer = second(config.second, other)
         self._parts = (self.first, self.second)
         self.episodic = any(part.episodic for part in self._parts)
         self.compares_actions = all(part.compares_actions for part in self._parts)
+        self.in_targets = all(part.in_targets for part in self._parts)
 
     def _join(self, *parts: Pair) -> Pair:
         """(raw, scaled) of the parts combined, before the combination itself is scaled."""
-        (raw1, scaled1), (raw2, scaled2) = parts
+        (raw1, scaled1), second = parts
+        raw2, scaled2 = (
+            x.to(raw1.device) for x in second
+        )  # a Gram memory may be on the CPU, a network on a GPU
         if self.symbol == "*":
             return raw1 * raw2, scaled1 * scaled2
         return raw1 + raw2, scaled1 + scaled2
