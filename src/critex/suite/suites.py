@@ -31,8 +31,8 @@ MINIHACK = (
     *("Freeze-Horn-Restricted", "Freeze-Random-Restricted", "Freeze-Wand-Restricted", "LavaCross-Restricted"),
 )
 
-MULTI_ROOM_N2, MULTI_ROOM_N4, FREEZE_HORN = (
-    f"MiniHack-{name}-v0" for name in ("MultiRoom-N2", "MultiRoom-N4", "Freeze-Horn-Restricted")
+MULTI_ROOM_N2, MULTI_ROOM_N4, WAND_OF_DEATH = (
+    f"MiniHack-{name}-v0" for name in ("MultiRoom-N2", "MultiRoom-N4", "WoD-Easy-Restricted")
 )
 
 # The smallest run that still trains, for each of our algorithms.
@@ -134,6 +134,7 @@ _SUITES = (
         ),
         seeds=(1, 2, 3),
         preset="minigrid",
+        version=2,
     ),
     # The paper's runs on MiniHack follow the released code: the bonus without the square root, and episodic memories.
     Suite(
@@ -146,20 +147,22 @@ _SUITES = (
         flags="--log-every 6400",
         paper="minihack",
     ),
-    # MultiRoom-N2 is solved by chance; on the other two tasks IMPALA needs more steps than a core makes in an hour.
+    # MultiRoom-N2 and the wand of death are solved by chance. IMPALA needs more steps on the other tasks than a core makes in
+    # an hour, and so does PPO on the paper's skill tasks (docs/minihack.md).
     Suite(
         "minihack-cpu",
         "MiniHack on one core: PPO and IMPALA with the compact network, without a bonus and with four explorers",
-        tasks=(Task(MULTI_ROOM_N4, 300_000), Task(FREEZE_HORN, 300_000), Task(MULTI_ROOM_N2, 150_000)),
+        tasks=(Task(MULTI_ROOM_N4, 300_000), Task(WAND_OF_DEATH, 100_000), Task(MULTI_ROOM_N2, 150_000)),
         methods=tuple(
             Method(algorithm, explorer, flags=flags, tasks=tasks)
             for algorithm, flags, tasks in (
-                ("ppo", "--log-every 4096", (MULTI_ROOM_N4, FREEZE_HORN)),
+                ("ppo", "--log-every 4096", (MULTI_ROOM_N4, WAND_OF_DEATH)),
                 ("impala", "--log-every 3200 --network compact", (MULTI_ROOM_N2,)),
             )
             for explorer in ("none", "cae", "cae_plus", "e3b", "noveld")
         ),
         seeds=(1, 2),
+        version=2,
     ),
     # Reward-free exploration through a camera. One α and one scaling for all: the bonus is divided by its running standard
     # deviation, and the advantages, which compact.toml normalises, make PPO's step independent of what scale is left. All
@@ -213,6 +216,7 @@ _SUITES = (
             for explorer, variant in (("none", ""), ("cae", ""), ("cae", "auto"), ("cae", "auto_decay"))
         ),
         seeds=(1, 2, 3),
+        version=2,
     ),
     Suite(
         "smoke",
