@@ -45,8 +45,10 @@ def job(explorer: str, attempt: str, seed: int, steps: int, out: Path) -> Job:
 
 
 def score(trial: Job) -> float:
-    """The mean return of its last episodes; −1 before it has finished."""
-    return final_score(load_run(trial.out, []).returns) if trial.finished else -1.0
+    """The mean return of its last episodes."""
+    if not trial.finished:
+        raise SystemExit(f"{trial.out} has not finished; run this again")
+    return final_score(load_run(trial.out, []).returns)
 
 
 def run(jobs: list[Job], processes: int, title: str) -> None:

@@ -173,7 +173,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         groups.setdefault(key, []).append(float(row["mean_return"]))
     for key, scores in sorted(groups.items()):
         each = ", ".join(f"{score:.2f}" for score in scores)
-        lines.append(f"| {' | '.join(key)} | {each} | {np.mean(scores):.2f} ± {np.std(scores):.2f} |")
+        lines.append(f"| {' | '.join(key)} | {each} | {np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f} |")
     return "\n".join(lines)
 
 

@@ -92,6 +92,8 @@ def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
     for row in rows:
         if row.get("finished", "True") != "True" or not row["final_score"]:
             continue
+        if row["method"].startswith("reference"):  # a policy that does not learn
+            continue
         learner, _, rest = row["method"].partition("+")
         learner, _, plain = learner.partition("-")
         explorer, _, variant = rest.partition("-") if rest else ("none", "", plain)

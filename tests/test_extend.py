@@ -107,6 +107,8 @@ def test_trained_killed_resumed_evaluated(
     assert not (killed / "card.json").exists(), "it finished before it could be killed"
     dispatch(["resume", str(killed)])
     assert metrics(killed) == metrics(whole)
+    dispatch(["explain", str(killed), "--episodes", "1", "--max-steps", "3", "--out", str(tmp_path / "page")])
+    assert (tmp_path / "page" / "index.html").exists()
     dispatch(["eval", str(killed), "--episodes", "2"])
     assert "over 2 episodes" in capsys.readouterr().out
 

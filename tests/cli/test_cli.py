@@ -54,7 +54,7 @@ def test_train_then_eval(
     main(["eval", str(out), "--episodes", "3"])
     assert "over 3 episodes" in capsys.readouterr().out
     assert "nothing to resume" in fails(capsys, "resume", str(out))
-    assert "critex resume" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
+    assert "holds a finished run" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
     monkeypatch.setattr(evaluate, "__defaults__", (0,))  # steps before an evaluation gives up
     assert "no episode ended" in fails(capsys, "eval", str(out))
 
@@ -97,7 +97,9 @@ def test_precedence_of_preset_and_flag() -> None:
         (["report", "{tmp}/\x1b[31mred"], "\\x1b[31mred does not exist"),
         (["train", "dqqn"], "did you mean dqn"),
         (["train", "dqn", "--stps", "3"], "did you mean --steps"),
-        (["train", "dqn", "--steps", "many"], "--steps"),
+        (["train", "dqn", "--steps", "1e3"], "critex: --steps takes a whole number, not 1e3 (see"),
+        (["train", "dqn", "--gamma", "many"], "critex: --gamma takes a number, not many (see"),
+        (["train", "ppo", "--no-shared"], "unknown option --no-shared; did you mean --shared?"),
         (["train", "dqn", "--steps", "0"], "critex: steps is 0; it must be at least 1"),
         (["train", "dqn", "--learning-rate", "-1"], "learning_rate is -1"),
         (["train", "dqn", "--hidden", "0"], "hidden is 0; it must be at least 1"),

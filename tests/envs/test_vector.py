@@ -1,4 +1,5 @@
 import io
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,8 @@ from critex.errors import UserError
 
 class Counter(gym.Env[Any, Any]):
     """Counts its steps; its k-th episode ends after length + k·grow of them and shows k·grow."""
+
+    reward = 0.1
 
     def __init__(self, length: int = 3, kind: str = "box", truncate: bool = False, grow: int = 1) -> None:
         vector = spaces.Box(-10.0, 10.0, (2,), np.float64)
@@ -53,7 +56,7 @@ class Counter(gym.Env[Any, Any]):
         self.actions.append(action)
         end = self.count == self.length + self.extra
         info = {"position": (self.count,), "junk": object()}
-        return self._obs(), 0.1, end and not self.truncate, end and self.truncate, info
+        return self._obs(), self.reward, end and not self.truncate, end and self.truncate, info
 
     def _obs(self) -> Any:
         vector = np.array([self.count, self.extra], np.float64)
@@ -192,6 +195,14 @@ def test_what_cannot_be_used_is_refused() -> None:
         Envs("Counter-v0", 0)
     with pytest.raises(UserError, match="negative"):
         Envs("Counter-v0", seed=-1)
+
+
+def test_a_reward_that_is_not_finite_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counter, "reward", math.nan)
+    envs = Envs("Counter-v0", 2)
+    with pytest.raises(UserError, match="Counter-v0 paid a reward that is not finite, in an episode of 3"):
+        for _ in range(3):
+            envs.step(zeros(envs))
 
 
 def test_no_two_episodes_share_a_seed() -> None:

@@ -18,19 +18,23 @@ ENV = "VizdoomExplore-val-v0?levels=MAP31&resolution=40x30&steps=12"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A learner of one rollout, and a wall follower."""
+    """A learner of one rollout, a wall follower, and an algorithm without an evaluation env."""
     folder = tmp_path_factory.mktemp("scene")
     common = f"--env {ENV} --steps 32 --eval-every 32 --eval-episodes 1 --no-progress --no-tensorboard"
     learner = "--explorer noveld --rollout 16 --num-envs 2 --minibatches 1 --hidden 16 --core-width 16"
     for name, flags in (("ppo_recurrent", learner), ("reference", "--policy wall")):
         main(["train", name, *common.split(), *flags.split(), "--out", str(folder / name)])
-    return {name: folder / name for name in ("ppo_recurrent", "reference")}
+    flags = f"--env {ENV} --steps 32 --learning-starts 8 --hidden 16 --no-progress --no-tensorboard".split()
+    main(["train", "dqn", *flags, "--out", str(folder / "dqn")])
+    return {name: folder / name for name in ("ppo_recurrent", "reference", "dqn")}
 
 
 def test_every_run_is_drawn_in_the_same_scene_from_the_same_start(runs: dict[str, Path]) -> None:
-    one, other = (trajectory_of(path) for path in runs.values())
-    assert one is not None and other is not None
-    assert np.array_equal(one.free, other.free) and np.array_equal(one.path[0], other.path[0])
+    one, *others = (trajectory_of(path) for path in runs.values())
+    assert one is not None
+    for other in others:
+        assert other is not None
+        assert np.array_equal(one.free, other.free) and np.array_equal(one.path[0], other.path[0])
     assert one.path.shape == (13, 2) and 0 < one.coverage < 1
     again = trajectory_of(runs["ppo_recurrent"])
     assert again is not None and np.array_equal(one.path, again.path)

@@ -15,6 +15,7 @@ import torch
 import critex
 from critex.algorithms import algorithm_module
 from critex.data import Transition
+from critex.errors import UserError
 from critex.plugins.audit import Record, Recorder, audit, check_seeds
 from critex.run import Run
 
@@ -110,6 +111,20 @@ def test_a_planted_defect_is_found(defect: str, checks: list[str], sentence: str
     found = report(**{defect: True})
     assert found.problems == checks, str(found)
     assert sentence in str(found)
+
+
+def test_a_record_of_other_steps_than_the_recorders_is_refused() -> None:
+    """As with gymnasium's default autoreset, where the step after an end only resets and no recorder sees it."""
+    record, envs, _, _ = loop()
+    for env in envs:
+        del env.reward[:-5], env.ended[:-5], env.next_obs[:-5]
+    with pytest.raises(UserError, match="20 steps are not the last ones of recorder 0; .*SAME_STEP"):
+        audit(record, envs)
+    record, envs, _, _ = loop()
+    envs[1].ended.append(True)
+    envs[1].reward.append(0.0)
+    with pytest.raises(UserError, match="of recorder 1"):
+        audit(record, envs)
 
 
 def test_what_was_not_given_is_said() -> None:

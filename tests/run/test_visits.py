@@ -52,6 +52,6 @@ def test_the_end_is_the_last_snapshot_wherever_it_comes() -> None:
 def test_positions_that_are_no_cells_are_not_counted() -> None:
     visits = Visits()
     visits.begin(10, 0)
-    for position in ([[0.5, 1.5]], [[-1, 2]], [[1, 2, 3]], [[[1]]]):
+    for position in ([[0.5, 1.5]], [[-1, 2]], [[1, 2, 3]], [[[1]]], [[10**10]], [[2000, 2000]]):
         visits.add(torch.tensor(position), 1)
     assert visits.table(1) is None

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
 def dispatch(args: list[str]) -> None:
     """Run the command named by the arguments."""
     match args:
-        case [] | ["-h" | "--help" | "help"]:
+        case [] | ["-h" | "--help" | "help"] | ["help", "-h" | "--help" | "help"]:
             print(overview())
         case ["-V" | "--version", *_]:
             from critex import __version__

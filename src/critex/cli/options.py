@@ -95,6 +95,8 @@ def _describe(hint: Any) -> tuple[str, tuple[str, ...]]:
         return _describe(args[0])
     if origin in (Union, types.UnionType):
         members = [_describe(arg) for arg in args if arg is not type(None)]
+        if members == [("", ())]:  # a switch with a third position takes a value
+            return _describe(Literal["True", "False"])
         if len(members) == 1:
             return members[0]
         choices = tuple(choice for _, own in members for choice in own)
@@ -234,6 +236,12 @@ def _message(box: str) -> str:
     text = "\n".join("" if line.startswith(("╭", "╰")) else line for line in lines)
     sections = [" ".join(s.split()) for s in re.split(r"^[─-]{3,}$", text, flags=re.MULTILINE) if s.strip()]
     message = re.sub(r"^Error parsing \w+: ", "", sections[0 if "╭" in box else 1]).rstrip(".")
+    number = (
+        r"Error parsing (\S+): (?:invalid literal for (int)|could not convert string to float).*: '(.*)'.*"
+    )
+    message = re.sub(
+        number, lambda m: f"{m[1]} takes a {'whole number' if m[2] else 'number'}, not {m[3]}", message
+    )
     # An option of several types: tyro adds the error of each.
     several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
     return re.sub(

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
@@ -72,8 +73,12 @@ def main(args: list[str]) -> None:
     action, *rest = args
     if action not in ACTIONS:
         raise unknown("command of critex regret", action, ("run", "show"))
-    if action == "run" and (not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help"))):
-        rest = ["all", *rest]
+    if action == "run" and not {"-h", "--help"} & {*rest}:
+        from critex.theory.suites import SUITES
+
+        first = bool(rest) and not rest[0].startswith("-")  # a name, right or wrong
+        later = any(arg in SUITES and not before.startswith("-") for before, arg in pairwise(rest))
+        rest = rest if first or later else ["all", *rest]
     match parse(ACTIONS[action], f"{PROG} {action}", rest):
         case RunOptions() as options:
             run(options)

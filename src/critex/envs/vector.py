@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 import weakref
@@ -164,6 +165,10 @@ class Envs:
         for i in ended:
             # `ago` counts from the last `pop_episodes`; the next one adds the steps from then to now
             length, measures = int(self._length[i]), dict(outcomes[i][4])
+            if not math.isfinite(self._return[i]):
+                raise UserError(
+                    f"{self.env_id} paid a reward that is not finite, in an episode of {length} steps; correct it there"
+                )
             self._finished.append(Episode(i, length, float(self._return[i]), -self._clock, measures))
             self._episode[i] += 1
             self._actions[i] = []

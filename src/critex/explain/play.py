@@ -36,7 +36,8 @@ class Novelty:
     """
 
     def __init__(self, trained: Trained) -> None:
-        self._explorer, self._see = trained.explorer, trained.agent.see
+        self._explorer = trained.explorer
+        self._see = getattr(trained.agent, "see", lambda obs: obs)  # an algorithm of a plug-in may have none
         self.advances = trained.explorer.episodic
         self.phi: list[Tensor] = []  # features [1, d] of the steps, if the explorer has features
         # An episodic memory has one slot per training env; all of them are given the same step.

@@ -87,7 +87,7 @@ def trajectory_of(run: Path, seed: int = 0) -> Trajectory | None:
     else:
         trained = load_trained(run)
         cfg, policy = trained.cfg, trained.agent.policy
-    return play_scene(cfg.eval_env or cfg.env, policy, seed).trajectory
+    return play_scene(getattr(cfg, "eval_env", "") or cfg.env, policy, seed).trajectory
 
 
 def _batch(obs: Any) -> Tree:

@@ -18,6 +18,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from critex.errors import UserError
+
 Array = NDArray[Any]
 
 
@@ -122,6 +124,7 @@ def audit(
     rewards = None
     if envs:
         steps = len(record.bonus)
+        _require_same_steps(record, envs)
         rewards = np.stack([env.reward[-steps:] for env in envs], axis=1)
     return Report(
         [
@@ -135,6 +138,20 @@ def audit(
             check_drift(record),
         ]
     )
+
+
+def _require_same_steps(record: Record, envs: Sequence[Recorder]) -> None:
+    """Refuse recorders whose last T steps are not the record's."""
+    steps = len(record.bonus)
+    for i, env in enumerate(envs):
+        same = len(env.ended) >= steps
+        if same and record.ended is not None:
+            same = np.array_equal(np.asarray(record.ended, bool)[:, i], env.ended[-steps:])
+        if not same:
+            raise UserError(
+                f"the record's {steps} steps are not the last ones of recorder {i}; with gymnasium's default autoreset the step "
+                "after an episode's end only resets: make the envs with autoreset_mode=AutoresetMode.SAME_STEP"
+            )
 
 
 def check_stored(record: Record, rewards: Array | None) -> Finding:

@@ -157,7 +157,7 @@ def draw(results: Sequence[Result], path: Path) -> bytes:
     for i, result in enumerate(results):
         dash = DASHES[(i + i // len(LIGHT)) % len(DASHES)]
         style = {"color": LIGHT[i % len(LIGHT)], "dashes": dash or (None, None)}
-        mean, std = result.regret.mean(0), result.regret.std(0)
+        mean, std = result.regret.mean(0), result.regret.std(0, ddof=1)
         left.plot(result.episodes, mean, label=f"{result.method} ({result.slope.value:.2f})", **style)
         band = {"color": style["color"], "alpha": 0.1, "lw": 0}
         left.fill_between(result.episodes, np.maximum(mean - std, 1e-3), mean + std, **band)

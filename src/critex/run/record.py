@@ -132,6 +132,8 @@ def require_free(directory: Path) -> None:
     """Refuse a directory with files other than those that an interrupted `Run.create` leaves behind."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file; choose another --out")
+    if (directory / CARD).exists():
+        raise UserError(f"{directory} holds a finished run; choose another --out")
     if (directory / CONFIG).exists():
         raise UserError(
             f"{directory} exists already; resume it with `critex resume {directory}` or choose another --out"

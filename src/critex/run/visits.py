@@ -9,13 +9,15 @@ from torch import Tensor
 
 VISITS = "visits.json"
 SNAPSHOTS = 24
+CELLS = 1_000_000
+"""Cells of the largest grid that is counted."""
 
 
 class Visits:
     """Counts the positions that an environment reports, integers [N, 1] or [N, 2], and keeps snapshots.
 
     `snapshots` are (step, counts so far), evenly spaced over the run. Positions that are not cells of a grid
-    (real numbers, negative ones, more than two of them) are not counted.
+    (real numbers, negative ones, more than two of them, beyond a million cells) are not counted.
     """
 
     def __init__(self) -> None:
@@ -33,10 +35,11 @@ class Visits:
         if position.ndim != 2 or position.shape[1] > 2 or position.is_floating_point() or position.min() < 0:
             return
         rows, columns = _cells(position)
-        highest = int(rows.max()) + 1, int(columns.max()) + 1
-        if highest[0] > len(self.counts) or highest[1] > self.counts.shape[1]:
-            old = self.counts
-            shape = max(highest[0], old.shape[0]), max(highest[1], old.shape[1])
+        old = self.counts
+        shape = max(int(rows.max()) + 1, old.shape[0]), max(int(columns.max()) + 1, old.shape[1])
+        if shape[0] * shape[1] > CELLS:
+            return
+        if shape != old.shape:
             self.counts = torch.zeros(shape, dtype=torch.int64)
             self.counts[: old.shape[0], : old.shape[1]] = old
         self.counts.index_put_((rows, columns), torch.ones_like(rows), accumulate=True)

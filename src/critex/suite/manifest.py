@@ -37,8 +37,10 @@ def read_manifest(directory: Path, suite: Suite | None = None) -> Manifest:
     path = directory / MANIFEST
     try:
         found = from_dict(Manifest, tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        why = f"it has no {MANIFEST}" if directory.is_dir() else "it does not exist"
+    except (FileNotFoundError, NotADirectoryError):
+        why = "it does not exist"
+        if directory.exists():
+            why = f"it has no {MANIFEST}" if directory.is_dir() else "it is a file"
         raise UserError(
             f"{directory} is not a directory of suite runs: {why}; "
             f"make one with: critex suite run NAME --out {directory}"
