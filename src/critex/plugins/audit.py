@@ -149,8 +149,8 @@ def _require_same_steps(record: Record, envs: Sequence[Recorder]) -> None:
             same = np.array_equal(np.asarray(record.ended, bool)[:, i], env.ended[-steps:])
         if not same:
             raise UserError(
-                f"the record's {steps} steps are not the last ones of recorder {i}; with gymnasium's default autoreset the step "
-                "after an episode's end only resets: make the envs with autoreset_mode=AutoresetMode.SAME_STEP"
+                f"the record's {steps} steps are not the last ones of recorder {i}; with gymnasium's default autoreset the "
+                "step after an episode's end only resets: make the envs with autoreset_mode=AutoresetMode.SAME_STEP"
             )
 
 
