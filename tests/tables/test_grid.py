@@ -134,6 +134,14 @@ def test_cells_of_a_directory(tmp_path: Path) -> None:
     assert load_cells(tmp_path / "nothing", wanted, problems) == {}
 
 
+def test_a_cell_that_mixes_two_settings_is_named(tmp_path: Path) -> None:
+    for seed, every in ((1, 10), (2, 20)):
+        write_run(tmp_path / "Swim" / "dqn" / f"seed-{seed}", [1], env="Swim", seed=seed, eval_every=every)
+    problems: list[str] = []
+    load_cells(tmp_path, [("Swim", "dqn")], problems)
+    assert problems == [f"{tmp_path}/Swim/dqn mixes runs that differ in eval_every: their mean says little"]
+
+
 def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
     cell = tmp_path / "Swim" / "dqn"
     for seed in range(1, 6):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critex.errors import UserError
+from critex.results.methods import differing, method_options
 from critex.results.runs import RunData, load_run, series_name
 from critex.results.stats import final_evaluations, final_score
 
@@ -48,6 +49,12 @@ def load_cells(directory: Path, cells: Iterable[Cell], problems: list[str]) -> C
                 problems.append(f"{error}; left out")
         if runs:
             found[task, method] = tuple(runs[seed] for seed in sorted(runs))
+            configs = [method_options(run) for run in runs.values()]
+            mixed = [name for name in differing(configs) if all(name in config for config in configs)]
+            if mixed:
+                problems.append(
+                    f"{directory / task / method} mixes runs that differ in {', '.join(mixed)}: their mean says little"
+                )
     return found
 
 

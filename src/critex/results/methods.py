@@ -69,7 +69,7 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
     """Group runs into methods, environment by environment; methods without an explorer come first."""
     groups: dict[tuple[str, str], dict[int, RunData]] = {}
     for run in runs:
-        options = sorted((name, value) for name, value in _config(run).items() if value is not None)
+        options = sorted((name, value) for name, value in method_options(run).items() if value is not None)
         key = (run.env, repr(options))
         first = groups.setdefault(key, {}).setdefault(run.seed, run)
         if first is not run:
@@ -81,7 +81,7 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
         members.sort(key=lambda by_seed: _explorer(next(iter(by_seed.values()))) != "none")  # baselines first
         heads = [next(iter(by_seed.values())) for by_seed in members]
         for label, head, by_seed in zip(_labels(heads), heads, members, strict=True):
-            methods.append(MethodRuns(env, label, _config(head), tuple(by_seed[s] for s in sorted(by_seed))))
+            methods.append(MethodRuns(env, label, method_options(head), tuple(by_seed[s] for s in sorted(by_seed))))
     return methods
 
 
@@ -108,7 +108,8 @@ def shown(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _config(run: RunData) -> dict[str, Any]:
+def method_options(run: RunData) -> dict[str, Any]:
+    """The options of a run that define its method."""
     return {name: value for name, value in run.config.items() if name not in NOT_THE_METHOD}
 
 
@@ -121,7 +122,7 @@ def _labels(runs: Sequence[RunData]) -> list[str]:
 
     labels = []
     for run in runs:
-        names = differing([_config(other) for other in runs if base(other) == base(run)])
+        names = differing([method_options(other) for other in runs if base(other) == base(run)])
         traits = [_trait(name, run.config.get(name, ABSENT)) for name in names]
         labels.append(base(run) + (f" ({', '.join(traits)})" if traits else ""))
     return labels
