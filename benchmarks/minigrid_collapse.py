@@ -73,9 +73,10 @@ def main() -> None:
         left.plot(range(1, len(values) + 1), values, style, label=name, markersize=4)
         rows += [(name, "eigenvalue", i, f"{value:.5g}") for i, value in enumerate(values, 1)]
         lines = [line for line in read_metrics(jobs[name].out) if line["kind"] == "train"]
-        for axes, key in ((middle, "phi_norm"), (right, "bonus_early")):
+        for axes, key in ((middle, "phi_norm"), (right, "bonus_early"), (None, "phi_rank")):
             series = [(line["step"], line[key]) for line in lines if key in line]
-            axes.plot([step / 1000 for step, _ in series], [value for _, value in series], style[1:])
+            if axes:
+                axes.plot([step / 1000 for step, _ in series], [value for _, value in series], style[1:])
             rows += [(name, key, step, f"{value:.5g}") for step, value in series]
     left.set(title="eigenvalues of the covariance of φ", xlabel="number", yscale="log")
     middle.set(title="‖φ‖²/λ", xlabel="thousand steps", yscale="log")
