@@ -1,12 +1,14 @@
-"""The raw learning curves of a suite's runs as one small file, to be kept beside the code.
+"""The raw learning curves of a suite's runs as small files, to be kept beside the code, and pictures of what is kept.
 
     python benchmarks/curves.py runs/minigrid results/minigrid
-    python benchmarks/curves.py runs/mujoco-v4 results/mujoco-v4 --every 2000
+    python benchmarks/curves.py runs/more results/minigrid --add --every 2000
+    python benchmarks/curves.py results/minigrid --draw docs/assets/minigrid.svg
 
 Writes curves.csv: for each run one line per step at which episodes ended, or per so many steps, with their number and
 the mean of their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
-episodes), its seconds and its α. A suite that is scored by evaluations, or by another measure than the return, has its own
-curves and scores: evaluations instead of episodes, that measure instead of the return.
+episodes), its seconds and its α. `--add` keeps the runs that are there and not among the new ones. A suite that is scored by
+evaluations, or by another measure than the return, has its own curves and scores: evaluations instead of episodes, that
+measure instead of the return.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ from typing import Any
 from critex.errors import UserError
 from critex.results.cells import SCORES
 from critex.results.runs import RunData, load_run
+from critex.results.stats import aggregate, common_grid
 from critex.suite.manifest import MANIFEST, read_manifest
 from critex.tables import table_named
 
-COLUMNS = ("task", "method", "seed", "step", "episodes")
+KEY = ("task", "method", "seed")
+COLUMNS = (*KEY, "step", "episodes")
+
+Row = dict[str, Any]
 
 
 def curve(run: RunData, name: str, every: int) -> list[tuple[int, int, float]]:
@@ -36,56 +42,118 @@ def curve(run: RunData, name: str, every: int) -> list[tuple[int, int, float]]:
     return [(step, len(returns), sum(returns) / len(returns)) for step, returns in groups]
 
 
-def main() -> None:
-    """Read the runs, write the two files."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", type=Path, help="directory of a suite: TASK/METHOD/seed-N inside")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--every", type=int, default=1, help="steps of one line")
-    args = parser.parse_args()
-    problems: list[str] = []
+def rows_of(directory: Path, every: int, problems: list[str]) -> tuple[list[Row], list[Row]]:
+    """The lines of curves.csv and of runs.csv."""
     score, measure, series = "episodes", "return", "return"
-    if (args.runs / MANIFEST).exists():
-        table = table_named(read_manifest(args.runs).suite)
+    if (directory / MANIFEST).exists():
+        table = table_named(read_manifest(directory).suite)
         score, measure, series = table.score, table.measure, table.curve or series
-    curves: list[tuple[Any, ...]] = []
-    totals: list[dict[str, Any]] = []
-    for path in sorted(p.parent for p in args.runs.glob("*/*/seed-*/config.toml")):
-        task, method = path.parts[-3:-1]
+    curves: list[Row] = []
+    totals: list[Row] = []
+    for path in sorted(p.parent for p in directory.glob("*/*/seed-*/config.toml")):
         try:
             run = load_run(path, problems)
         except UserError as error:  # it has just begun
             problems.append(f"{error}; left out")
             continue
-        rows = curve(run, series, args.every)
-        curves += [(task, method, run.seed, step, n, f"{mean:.5g}") for step, n, mean in rows]
+        key = dict(zip(KEY, (*path.parts[-3:-1], str(run.seed)), strict=True))
+        points = curve(run, series, every)
+        curves += [{**key, "step": step, "episodes": n, measure: f"{mean:.5g}"} for step, n, mean in points]
         totals.append(
             {
-                "task": task,
-                "method": method,
-                "seed": run.seed,
-                "steps": int(run.series[series][0][-1]) if rows else 0,
-                "episodes": sum(n for _, n, _ in rows),
+                **key,
+                "steps": int(run.series[series][0][-1]) if points else 0,
+                "episodes": sum(n for _, n, _ in points),
                 "final_score": f"{SCORES[score](run, measure):.5g}",
                 "seconds": round(run.card.get("seconds", 0)),
                 "alpha": run.config.get("alpha"),
                 "finished": bool(run.card),
             }
         )
+    return curves, totals
+
+
+def write(path: Path, rows: list[Row], add: bool) -> int:
+    """Write a table, with `add` after those of its lines that belong to other runs; return the number of lines."""
+    if add and path.exists():
+        new = {tuple(row[name] for name in KEY) for row in rows}
+        rows = [row for row in read(path) if tuple(row[name] for name in KEY) not in new] + rows
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return len(rows)
+
+
+def read(path: Path) -> list[Row]:
+    """The lines of a table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw(rows: list[Row], path: Path, points: int = 40) -> None:
+    """A panel for each task: the mean over seeds of every method, and each seed as a thin line."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams |= {"svg.hashsalt": "critex", "svg.fonttype": "none"}  # the same bytes every time, and few
+    import matplotlib.pyplot as plt
+
+    tasks, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "method"))
+    explorers = list(dict.fromkeys(method.partition("+")[2] for method in methods))
+    measure = next(name for name in rows[0] if name not in COLUMNS)
+    columns, lines = min(len(tasks), 3), -(-len(tasks) // 3)
+    size = (3.8 * columns, 2.8 * lines)
+    figure, panels = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+    for axes, task in zip(panels.flat, tasks, strict=False):
+        for method in methods:
+            seeds: dict[str, list[tuple[float, float]]] = {}
+            for row in rows:
+                if (row["task"], row["method"]) == (task, method):
+                    seeds.setdefault(row["seed"], []).append((float(row["step"]), float(row[measure])))
+            if not seeds:
+                continue
+            series = [tuple(zip(*own, strict=True)) for own in seeds.values()]
+            found = aggregate(series, common_grid([steps for steps, _ in series], points))
+            colour = f"C{explorers.index(method.partition('+')[2])}"
+            axes.plot(found.grid, found.mean, color=colour, label=method)
+            axes.plot(found.grid, found.seeds.T, color=colour, linewidth=0.5, alpha=0.5)
+        axes.set(title=task, xlabel="steps")
+        axes.locator_params(axis="x", nbins=4)
+        axes.legend(fontsize="x-small")
+    for axes in panels.flat[len(tasks) :]:
+        axes.axis("off")
+    panels[0][0].set_ylabel(measure)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Read the runs, write the two files; or draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", type=Path, help="directory of a suite, TASK/METHOD/seed-N inside; of results to --draw"
+    )
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--every", type=int, default=1, help="steps of one line")
+    parser.add_argument("--add", action="store_true", help="keep the other runs that OUT holds")
+    parser.add_argument("--draw", type=Path, help="picture of the curves that RUNS holds")
+    args = parser.parse_args()
+    if args.draw:
+        draw(read(args.runs / "curves.csv"), args.draw)
+        return
+    if not args.out:
+        parser.error("name the folder to write, or a picture to --draw")
+    problems: list[str] = []
+    curves, totals = rows_of(args.runs, args.every, problems)
     for problem in problems:
         print(problem)
     if not totals:
         parser.error(f"{args.runs} holds no runs TASK/METHOD/seed-N")
-    args.out.mkdir(parents=True, exist_ok=True)
-    with (args.out / "curves.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([(*COLUMNS, measure), *curves])
-    with (args.out / "runs.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(totals[0]))
-        writer.writeheader()
-        writer.writerows(totals)
-    print(f"{len(totals)} runs, {len(curves)} points: {args.out}")
+    n = write(args.out / "runs.csv", totals, args.add)
+    print(f"{n} runs, {write(args.out / 'curves.csv', curves, args.add)} points: {args.out}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Is CAE's bonus added after PPO's reward normaliser or before it? The reading whose scores are nearer to the paper's.
+"""Is CAE's bonus added before PPO's reward normaliser or after it? The reading whose scores are nearer to the paper's.
 
     critex suite run mujoco-ppo-reward --jobs 2 --out runs/mujoco-ppo-reward
     python benchmarks/curves.py runs/mujoco-ppo-reward results/mujoco-ppo-reward --every 5000
@@ -17,7 +17,7 @@ from critex.results.stats import summarise
 from critex.tables import paper_table
 
 RUNS = Path(__file__).parents[1] / "results" / "mujoco-ppo-reward" / "runs.csv"
-READINGS = {"ppo+cae-after": "after the normaliser", "ppo+cae-before": "before it"}
+READINGS = {"ppo+cae": "before the normaliser", "ppo+cae-after": "after it"}
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         scores.setdefault((row["task"], row["method"]), []).append(float(row["final_score"]))
     paper, distance = paper_table("mujoco-v4").scores, dict.fromkeys(READINGS, 0.0)
     print(
-        "| task | steps | seeds | PPO | + CAE, after the normaliser | + CAE, before it | paper: PPO | + CAE |"
+        "| task | steps | seeds | PPO | + CAE, before the normaliser | + CAE, after it | paper: PPO | + CAE |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for task in dict.fromkeys(task for task, _ in scores):

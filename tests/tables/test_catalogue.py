@@ -215,7 +215,7 @@ def test_the_report_of_a_suite(runs: Path, tmp_path: Path, capsys: pytest.Captur
 def test_the_report_of_a_suite_that_has_not_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    (runs / "suite.toml").write_text('suite = "mujoco-v4"\nversion = 1\nbudget = 1.0\n')
+    (runs / "suite.toml").write_text('suite = "mujoco-v4"\nversion = 2\nbudget = 1.0\n')
     main(["report", str(runs), "--out", str(tmp_path / "report")])
     page = (tmp_path / "report" / "index.html").read_text()
     assert "No run of ours yet." in page

@@ -81,7 +81,9 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
         members.sort(key=lambda by_seed: _explorer(next(iter(by_seed.values()))) != "none")  # baselines first
         heads = [next(iter(by_seed.values())) for by_seed in members]
         for label, head, by_seed in zip(_labels(heads), heads, members, strict=True):
-            methods.append(MethodRuns(env, label, method_options(head), tuple(by_seed[s] for s in sorted(by_seed))))
+            methods.append(
+                MethodRuns(env, label, method_options(head), tuple(by_seed[s] for s in sorted(by_seed)))
+            )
     return methods
 
 

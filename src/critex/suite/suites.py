@@ -70,6 +70,7 @@ _SUITES = (
         seeds=SEEDS,
         preset="paper",
         paper="mujoco-v4",
+        version=2,
     ),
     Suite(
         "mujoco-dsac",
@@ -97,16 +98,13 @@ _SUITES = (
     ),
     Suite(
         "mujoco-ppo-reward",
-        "PPO with CAE's bonus added after the reward normaliser and before it, two readings of the paper's listing",
+        "PPO with CAE's bonus added before the reward normaliser and after it, two readings of the paper's listing",
         tasks=tuple(map(Task, MUJOCO)),
-        methods=(
-            Method("ppo"),
-            Method("ppo", "cae", "after", "--no-normalize-bonus"),
-            Method("ppo", "cae", "before", "--normalize-bonus"),
-        ),
+        methods=(Method("ppo"), Method("ppo", "cae"), Method("ppo", "cae", "after", "--no-normalize-bonus")),
         seeds=(1, 2, 3),
         preset="paper",
         paper="mujoco-v4",
+        version=2,
     ),
     Suite(
         "deepsea",
