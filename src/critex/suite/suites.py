@@ -145,8 +145,8 @@ _SUITES = (
         flags="--log-every 6400",
         paper="minihack",
     ),
-    # MultiRoom-N2 and the wand of death are solved by chance. IMPALA needs more steps on the other tasks than a core makes in
-    # an hour, and so does PPO on the paper's skill tasks (docs/minihack.md).
+    # Chance finds the goals of MultiRoom-N2 and of the wand of death. IMPALA needs more steps on the other tasks than a core
+    # makes in an hour, and so does PPO on the paper's Freeze-Horn (docs/minihack.md).
     Suite(
         "minihack-cpu",
         "MiniHack on one core: PPO and IMPALA with the compact network, without a bonus and with four explorers",
