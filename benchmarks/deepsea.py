@@ -1,4 +1,4 @@
-"""How deep a sea can DQN cross, with CAE and with ε-greedy? Same network, same learner, same budget.
+"""How deep a sea can DQN cross, with CAE, with its rivals and with ε-greedy? Same network, same learner, same budget.
 
 A run is solved when the greedy policy, played without any bonus, returns at least 0.9; it has 2,000 episodes.
 A size N is solved when at least 4 of 5 seeds solve it; each method climbs the ladder of sizes until it fails.
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "deepsea" / "runs.csv"
 FIGURE = ROOT / "docs" / "assets" / "deepsea.svg"
 EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
-LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 36, 40, 50)
+LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 40, 50)
 
 # Network and learner come from presets/deepsea.toml, as does what each explorer needs.
 EVERY = "--stop-return 0.9 --checkpoint-every 0 --no-tensorboard --log-every 1000"
@@ -43,6 +43,11 @@ TRIES = {
         f"α {a}": f"--explorer cae --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)
     },
     "counts": {f"α {a}": f"--explorer counts --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "BDQN": {f"α {a}": f"--explorer bdqn --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "ACB": {f"α {a}": f"--explorer acb --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    "LMCDQN": {
+        f"noise {noise}": f"--langevin {noise} --epsilon-start 0 --epsilon-end 0" for noise in (0.001, 0.01, 0.1)
+    },
 }
 # The best of the three, as `tune` found it.
 BEST = {

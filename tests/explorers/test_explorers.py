@@ -386,6 +386,7 @@ def test_mixing() -> None:
             ExplorationConfig(explorer="noveld", bonus=NovelDConfig(first_visit_only=False), recompute=True),
             "cannot compute a stored bonus again",
         ),
+        (ExplorationConfig(explorer="counts", recompute=True), "use --bonus.key obs"),
         (
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
             "takes only the state",

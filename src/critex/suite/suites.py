@@ -13,7 +13,7 @@ from critex.suite.suite import Method, Suite, Task
 MUJOCO = tuple(f"{name}-v4" for name in ("Swimmer", "Hopper", "Walker2d", "Ant", "HalfCheetah", "Humanoid"))
 SEEDS = (1, 2, 3, 4, 5)
 
-SEAS = (6, 8, 10, 12, 14, 16, 20, 24)
+SEAS = (6, 8, 10, 12, 14, 16, 20, 24, 30, 40, 50)
 
 MULTI_ROOM, DOOR_KEY, KEY_CORRIDOR = (
     *("MiniGrid-MultiRoom-N4-S5-v1", "MiniGrid-DoorKey-8x8-v0", "MiniGrid-KeyCorridorS3R3-v0"),
@@ -108,18 +108,22 @@ _SUITES = (
     ),
     Suite(
         "deepsea",
-        "The largest DeepSea that DQN solves with ε-greedy, with CAE, and with counts as the oracle",
+        "The largest DeepSea that DQN solves with ε-greedy, with CAE, with provable peers, and with counts as the oracle",
         tasks=tuple(Task(f"DeepSea-{n}-v0", 2000 * n) for n in SEAS),
         methods=(
             Method("dqn"),
             Method("dqn", "cae"),
             Method("dqn", "cae", "thompson", "--bonus.strategy thompson"),
             Method("dqn", "counts"),
+            Method("dqn", "bdqn"),
+            Method("dqn", "acb"),
+            Method("dqn", "none", "langevin", "--langevin 0.01 --epsilon-start 0 --epsilon-end 0"),
         ),
         seeds=SEEDS,
         preset="deepsea",
         flags="--stop-return 0.9",
         score="evaluations",
+        version=2,
     ),
     Suite(
         "minigrid",
