@@ -25,7 +25,7 @@ from critex.suite import Job, launch
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "deepsea" / "runs.csv"
 FIGURE = ROOT / "docs" / "assets" / "deepsea.svg"
-EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 4
+EPISODES, SEEDS, NEEDED = 2000, (1, 2, 3, 4, 5), 0.8
 LADDER = (5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 30, 40, 50)
 
 # Network and learner come from presets/deepsea.toml, as does what each explorer needs.
@@ -46,7 +46,8 @@ TRIES = {
     "BDQN": {f"α {a}": f"--explorer bdqn --alpha {a}" for a in (0.02, 0.05, 0.2)},
     "ACB": {f"α {a}": f"--explorer acb --alpha {a}" for a in (0.02, 0.05, 0.2)},
     "LMCDQN": {
-        f"noise {noise}": f"--langevin {noise} --epsilon-start 0 --epsilon-end 0" for noise in (0.001, 0.01, 0.1)
+        f"noise {noise}": f"--langevin {noise} --epsilon-start 0 --epsilon-end 0"
+        for noise in (0.001, 0.01, 0.1)
     },
 }
 # The best of the three, as `tune` found it.
@@ -70,6 +71,15 @@ ABLATIONS = {
     "bonus in the reward": f"{REWARD} --alpha 0.05",
     "bonus in the reward, recomputed": f"{REWARD} --alpha 0.05 --recompute",
     "bonus in the reward, ε-greedy": f"{REWARD} --alpha 0.05 --epsilon-start 1 --epsilon-end 0.05",
+}
+COLOURS = {
+    "ε-greedy": "#9a6b00",
+    "CAE (UCB)": "#0072b2",
+    "CAE (Thompson)": "#c65000",
+    "counts": "#6b6b6b",
+    "BDQN": "#009e73",
+    "ACB": "#a8558a",
+    "LMCDQN": "#000000",
 }
 
 
@@ -150,14 +160,14 @@ def store(rows: list[dict[str, object]]) -> None:
         )
 
 
-def climb(method: str, out: Path, parallel: int, ladder: Iterable[int]) -> None:
+def climb(method: str, out: Path, parallel: int, ladder: Iterable[int], seeds: int) -> None:
     """Up the ladder until fewer than 4 of 5 seeds solve a size."""
     for size in ladder:
-        trials = [Trial("climb", method, size, seed, TRIES[method][BEST[method]]) for seed in SEEDS]
+        trials = [Trial("climb", method, size, seed, TRIES[method][BEST[method]]) for seed in SEEDS[:seeds]]
         rows = run(trials, out, parallel)
         solved = sum(row["solved"] != "" for row in rows)
         print(f"{method}, N = {size}: {solved} of {len(rows)} seeds", flush=True)
-        if solved < NEEDED:
+        if solved < NEEDED * len(rows):
             return
 
 
@@ -179,14 +189,8 @@ def plot() -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4))
-    for (method, colour), shift in zip(
-        (
-            *(("ε-greedy", "#9a6b00"), ("CAE (UCB)", "#0072b2")),
-            *(("CAE (Thompson)", "#c65000"), ("counts", "#6b6b6b")),
-        ),
-        (-0.3, -0.1, 0.1, 0.3),
-        strict=True,
-    ):
+    for i, (method, colour) in enumerate(COLOURS.items()):
+        shift = 0.15 * (i - len(COLOURS) // 2)  # points of one size beside each other
         rows = [row for row in stored() if row["part"] == "climb" and row["method"] == method]
         for mark, chosen in (
             ("o", [r for r in rows if r["solved"]]),
@@ -215,6 +219,7 @@ def main() -> None:
     parser.add_argument("--method", choices=list(TRIES), help="with this one only")
     parser.add_argument("--from", dest="start", type=int, default=0, help="begin the ladder at this size")
     parser.add_argument("--to", dest="end", type=int, default=max(LADDER), help="and end it here")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds of each size")
     args = parser.parse_args()
     if args.what == "tune":
         chosen = {args.method: TRIES[args.method]} if args.method else TRIES
@@ -222,7 +227,8 @@ def main() -> None:
         run([Trial("tune", m, 10, s, f) for s in SEEDS[:3] for m, f in tries], args.out, args.jobs)
     elif args.what == "climb":
         for method in [args.method] if args.method else TRIES:
-            climb(method, args.out, args.jobs, [size for size in LADDER if args.start <= size <= args.end])
+            ladder = [size for size in LADDER if args.start <= size <= args.end]
+            climb(method, args.out, args.jobs, ladder, args.seeds)
     elif args.what == "ablate":
         trials = [Trial("ablate", m, 12, s, f, 400) for s in SEEDS[:3] for m, f in ABLATIONS.items()]
         run(trials, args.out, args.jobs)

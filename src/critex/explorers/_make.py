@@ -87,7 +87,9 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
                 f"{measured_later} cannot tell which step begins an episode; use --bonus.no-zero-first"
             )
         if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
-            raise UserError("recompute needs what a replay buffer stores, which has no positions; use --bonus.key obs")
+            raise UserError(
+                "recompute needs what a replay buffer stores, which has no positions; use --bonus.key obs"
+            )
         _check_learner(part, rollouts)
     return explorer
 
