@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ NAMES = {
     "none": "no bonus",
     "cae": "CAE",
     "cae_plus": "CAE+",
-    **{explorer: explorer.upper() for explorer in ("e3b", "rnd", "icm", "ride", "acb", "bdqn")},
+    **{explorer: explorer.upper() for explorer in ("e3b", "rnd", "icm", "ride", "acb", "bdqn", "lmcdqn")},
     "noveld": "NovelD",
 }
 
@@ -49,8 +49,8 @@ Row = dict[str, str]
 class Task:
     """What a score belongs to: scores of two explorers are compared within one task only."""
 
-    suite: str
-    """The folder below results/."""
+    suite: str = field(compare=False)
+    """The folder below results/. Two folders may have runs of the same learner in the same environment."""
     learner: str
     env: str
 
@@ -110,8 +110,9 @@ def deepsea_ladder(path: Path, rows: list[Row]) -> Iterator[Score]:
     deepest: dict[tuple[str, int, str], int] = {}
     for row in rows:
         if row["part"] == "climb":
-            found = re.search(r"--alpha (\S+)", row["flags"])
-            key = (deepsea_explorer(row), int(row["seed"]), f"α = {found[1]}" if found else "ε")
+            found = re.search(r"--(alpha|langevin) (\S+)", row["flags"])
+            setting = "ε" if found is None else f"{'α' if found[1] == 'alpha' else 'noise'} = {found[2]}"
+            key = (deepsea_explorer(row), int(row["seed"]), setting)
             deepest[key] = max(deepest.get(key, 0), int(row["size"]) if row["solved"] else 0)
     for (explorer, seed, setting), size in deepest.items():
         yield Score(task, explorer, seed, size, setting)
@@ -121,7 +122,7 @@ def deepsea_explorer(row: Row) -> str:
     """The explorer that the flags of a row name."""
     explorer = re.search(r"--explorer (\S+)", row["flags"])
     strategy = re.search(r"--bonus.strategy (\S+)", row["flags"])
-    name = explorer[1] if explorer else "none"
+    name = explorer[1] if explorer else "lmcdqn" if "--langevin" in row["flags"] else "none"
     return f"{name} ({strategy[1]})" if strategy else name
 
 
