@@ -73,17 +73,22 @@ def rows_of(directory: Path, every: int, problems: list[str]) -> tuple[list[Row]
     return curves, totals
 
 
-def write(path: Path, rows: list[Row], add: bool) -> int:
-    """Write a table, with `add` after those of its lines that belong to other runs; return the number of lines."""
-    if add and path.exists():
-        new = {tuple(row[name] for name in KEY) for row in rows}
-        rows = [row for row in read(path) if tuple(row[name] for name in KEY) not in new] + rows
+def joined(path: Path, rows: list[Row], add: bool) -> list[Row]:
+    """The lines of a table; with `add`, after those lines of the file that belong to other runs."""
+    old = read(path) if add and path.exists() else []
+    if old and rows and old[0].keys() != rows[0].keys():
+        raise SystemExit(f"{path} has the columns {', '.join(old[0])}, the runs have {', '.join(rows[0])}")
+    new = {tuple(row[name] for name in KEY) for row in rows}
+    return [row for row in old if tuple(row[name] for name in KEY) not in new] + rows
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    """Write a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    return len(rows)
 
 
 def read(path: Path) -> list[Row]:
@@ -150,10 +155,13 @@ def main() -> None:
     curves, totals = rows_of(args.runs, args.every, problems)
     for problem in problems:
         print(problem)
-    if not totals:
-        parser.error(f"{args.runs} holds no runs TASK/METHOD/seed-N")
-    n = write(args.out / "runs.csv", totals, args.add)
-    print(f"{n} runs, {write(args.out / 'curves.csv', curves, args.add)} points: {args.out}")
+    if not totals or not curves:
+        parser.error(f"{args.runs} holds no runs TASK/METHOD/seed-N" + (" with scores" if totals else ""))
+    tables = {"runs.csv": totals, "curves.csv": curves}
+    tables = {name: joined(args.out / name, rows, args.add) for name, rows in tables.items()}
+    for name, rows in tables.items():
+        write(args.out / name, rows)
+    print(f"{len(tables['runs.csv'])} runs, {len(tables['curves.csv'])} points: {args.out}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 
 from critex.results.stats import summarise
+from critex.suite.suites import MUJOCO
 from critex.tables import paper_table
 
 RUNS = Path(__file__).parents[1] / "results" / "mujoco-ppo-reward" / "runs.csv"
@@ -32,14 +33,15 @@ def main() -> None:
         "| task | steps | seeds | PPO | + CAE, before the normaliser | + CAE, after it | paper: PPO | + CAE |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for task in dict.fromkeys(task for task, _ in scores):
+    for task in sorted({task for task, _ in scores}, key=MUJOCO.index):
         own = {method: scores[task, method] for method in ("ppo", *READINGS) if (task, method) in scores}
         if len(own) == 1 + len(READINGS):
             for method in READINGS:
                 ratio = summarise(own[method]).mean / paper[task, "ppo+cae"][0]
                 distance[method] += abs(math.log(ratio)) if ratio > 0 else math.inf
         steps = next(row["steps"] for row in rows if row["task"] == task)
-        cells = [f"{int(steps):,}", str(max(map(len, own.values())))]
+        seeds = sorted({len(values) for values in own.values()})
+        cells = [f"{int(steps):,}", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))]
         cells += [shown(own.get(method, [])) for method in ("ppo", *READINGS)]
         cells += [f"{mean:,.0f} ± {std:,.0f}" for mean, std in (paper[task, "ppo"], paper[task, "ppo+cae"])]
         print(f"| {task} | {' | '.join(cells)} |")

@@ -12,6 +12,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,11 +106,14 @@ def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
 
 
 def deepsea_ladder(path: Path, rows: list[Row]) -> Iterator[Score]:
-    """The ladder of DeepSea: the score of a seed is the largest N that it solved."""
+    """The ladder of DeepSea: the score of a seed is the largest N that it solved, of those that all seeds were run on."""
     task = Task(path.relative_to(RESULTS).parts[0], "dqn", DEEPEST)
+    rows = [row for row in rows if row["part"] == "climb"]
+    runs = Counter((row["method"], row["size"]) for row in rows)
+    most = {method: max(n for (m, _), n in runs.items() if m == method) for method, _ in runs}
     deepest: dict[tuple[str, int, str], int] = {}
     for row in rows:
-        if row["part"] == "climb":
+        if runs[row["method"], row["size"]] == most[row["method"]]:
             found = re.search(r"--(alpha|langevin) (\S+)", row["flags"])
             setting = "ε" if found is None else f"{'α' if found[1] == 'alpha' else 'noise'} = {found[2]}"
             key = (deepsea_explorer(row), int(row["seed"]), setting)
@@ -166,7 +170,10 @@ def normalised(scores: Iterable[Score]) -> Scores:
     """
     found: Scores = {}
     for score in scores:
-        found.setdefault(score.task, {}).setdefault(score.explorer, {})[score.seed] = score.value
+        seeds = found.setdefault(score.task, {}).setdefault(score.explorer, {})
+        if score.seed in seeds:
+            raise SystemExit(f"{score.explorer} on {score.task}, seed {score.seed}: two runs in results/")
+        seeds[score.seed] = score.value
     for explorers in found.values():
         means = [summarise(list(seeds.values())).mean for seeds in explorers.values()]
         low, high = min(0.0, *means), max(means)

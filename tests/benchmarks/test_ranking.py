@@ -106,3 +106,13 @@ def test_deepsea_counts_the_deepest_size(ranking: ModuleType, results: Path) -> 
     write(results / "sea" / "runs.csv", rows)
     (score,) = (s for s in ranking.load()[0] if s.task.suite == "sea")
     assert (score.explorer, score.seed, score.value, score.setting) == ("cae (thompson)", 1, 6, "α = 0.05")
+    rows += [{**row, "seed": 2} for row in rows if row["size"] == 5]
+    write(results / "sea" / "runs.csv", rows)
+    assert [s.value for s in ranking.load()[0] if s.task.suite == "sea"] == [5, 5]  # both seeds ran on 5 only
+
+
+def test_a_run_counts_once(ranking: ModuleType, results: Path) -> None:
+    for folder in ("one", "other"):
+        write(results / folder / "runs.csv", runs({("Sea", "dqn"): [0.0]}))
+    with pytest.raises(SystemExit, match="none on Sea, dqn, seed 1: two runs"):
+        ranking.normalised(ranking.load()[0])

@@ -71,6 +71,7 @@ def test_the_terms_of_the_theorem_are_drawn(tmp_path, capsys):
         (["run", "rivrswim"], "did you mean riverswim"),
         (["run", "--budget", "0"], "budget is 0.0"),
         (["run", "--budget", "0", "riverswim"], "budget is 0.0"),
+        (["run", "--budget=0", "riverswim"], "budget is 0.0"),
         (["run", "--out", "riverswim", "--budget", "0"], "budget is 0.0"),
         (["run", "--jobs", "0"], "jobs is 0"),
         (["walk"], "known: run, show"),

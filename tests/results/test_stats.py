@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -167,7 +168,9 @@ def test_improvements_over_tasks_by_hand() -> None:
     np.testing.assert_allclose(relative(*tasks[1]), [50, 50, 200])
     assert mean_rpi(tasks) == pytest.approx((100 + 100) / 2)
     assert iqm_rpi(tasks) == pytest.approx((50 + 100 + 100) / 3)  # of 50, 50, 100, 100, 200
-    assert math.isnan(mean_rpi([*tasks, *paired(([0.004, -0.004], [0.8, 0.9]))]))  # a base near 0
+    for total in mean_rpi, iqm_rpi:
+        assert math.isnan(total([*tasks, *paired(([0.004, -0.004], [0.8, 0.9]))]))  # a base near 0
+        assert math.isnan(total([*tasks * 4, *paired(([0, 0], [0, 0]))]))  # not the best of many
 
 
 @given(
@@ -212,6 +215,9 @@ def test_what_few_pairs_cannot_tell() -> None:
     assert math.isnan(one.low)
     assert math.isnan(one.high)
     assert math.isnan(stratified(mean_rpi, paired(([1, -1], [2, 4]))).low)  # no RPI over a base of 0
+    with warnings.catch_warnings(action="error"):
+        some = stratified(mean_rpi, paired(([0, 0.5, 0.7], [0.8, 0.9, 0.7])))
+    assert some.value == pytest.approx(100) and math.isnan(some.low)  # the base of some draws is 0
 
 
 def test_the_stratified_bootstrap_is_seeded() -> None:

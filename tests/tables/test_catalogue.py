@@ -15,6 +15,7 @@ from critex.cli import main
 from critex.results.stats import rpi
 from critex.suite.suites import SUITES
 from critex.tables import table_named
+from critex.tables.formats import latex
 from critex.tables.paper import paper_parameters, paper_table
 
 from ..report.conftest import write_run
@@ -41,6 +42,19 @@ def test_every_improvement_that_the_paper_prints(name: str) -> None:
     means = {comparison.method: comparison.paper_rpi for comparison in grid.comparisons}
     for method, printed in table.rpi_mean.items():
         assert means[method] == pytest.approx(printed, abs=half_a_digit(printed))
+
+
+def test_baselines() -> None:
+    """DQN with another optimiser is compared with DQN, as DQN with an explorer is."""
+    base = table_named("deepsea").grid.baseline_of
+    assert set(base.values()) == {"dqn"} and {"dqn+cae", "dqn+cae-thompson", "dqn-langevin"} <= base.keys()
+    assert table_named("visual").grid.baseline_of["reference-wall"] == "ppo_recurrent"
+
+
+def test_latex_needs_no_unicode() -> None:
+    for name in TABLES:
+        assert latex(table_named(name).grid).isascii(), name
+    assert r"Automatic $\alpha$ (-{}-alpha auto)" in latex(table_named("alpha").grid)
 
 
 def test_table_2_in_percent() -> None:
@@ -162,6 +176,7 @@ def test_a_broken_line_is_named_and_the_rest_counted(runs: Path, capsys: pytest.
         ),
         (["mujoco-v4", "--curves", "a.png"], "there are no runs to draw curves of yet"),
         (["parameters", "--curves", "a.png"], "counts parameters and has no curves"),
+        (["mujoco-v4", "--curves", "a.png", "--out", "a.csv"], "give --out another name"),
         (["mujoco-v4", "--curves", "a.jpg"], "written as .png or .svg, not as a.jpg"),
         (["mujoco-v4", "--runs", "OTHER"], "no suite.toml"),
         (

@@ -77,7 +77,10 @@ def main(args: list[str]) -> None:
         from critex.theory.suites import SUITES
 
         first = bool(rest) and not rest[0].startswith("-")  # a name, right or wrong
-        later = any(arg in SUITES and not before.startswith("-") for before, arg in pairwise(rest))
+        # after `--budget` it is a value, after `--budget=0.1` or a value it is a name
+        later = any(
+            arg in SUITES and (not before.startswith("-") or "=" in before) for before, arg in pairwise(rest)
+        )
         rest = rest if first or later else ["all", *rest]
     match parse(ACTIONS[action], f"{PROG} {action}", rest):
         case RunOptions() as options:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from critex.cli import problems_to_stderr
 from critex.cli.options import parse
+from critex.errors import UserError
 
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
@@ -36,6 +37,8 @@ def main(args: list[str]) -> None:
     from critex.tables import FORMATS, fill, table_named
     from critex.tables.formats import print_grid
 
+    if options.curves and options.out == options.curves.with_suffix(".csv"):
+        raise UserError(f"--curves writes its numbers to {options.out}; give --out another name")
     table, problems = table_named(options.name), list[str]()
     grid, cells = fill(table, options.runs, problems)
     problems_to_stderr(problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,10 +100,11 @@ def iqm_rpi(tasks: Sequence[PairedScores]) -> Floats:
 
 
 def iqm(scores: ArrayLike) -> Floats:
-    """Interquartile mean: the mean after dropping ⌊n/4⌋ of n scores at either end, [..., n] → [...]."""
+    """Interquartile mean: the mean after dropping ⌊n/4⌋ of n scores at either end, [..., n] → [...]; NaN if any is NaN."""
     x = np.sort(np.asarray(scores, dtype=np.float64), axis=-1)
     cut = x.shape[-1] // 4
-    return np.asarray(x[..., cut : x.shape[-1] - cut].mean(-1))
+    unknown = np.isnan(x).any(-1)  # sorted last, they would be dropped as if they were the best
+    return np.where(unknown, math.nan, x[..., cut : x.shape[-1] - cut].mean(-1))
 
 
 def improvement_probability(tasks: Sequence[PairedScores]) -> Floats:
@@ -116,7 +118,8 @@ def improvement_probability(tasks: Sequence[PairedScores]) -> Floats:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its bootstrap interval; the ends are NaN if some task has only one seed."""
+    """A number and its bootstrap interval; the ends are NaN if some task has only one seed, or if the number is undefined
+    for some draw."""
 
     value: float
     low: float
@@ -144,16 +147,18 @@ def stratified(
         rows = [seeds.astype(np.int64) for seeds in drawn]
         return statistic([(b[i], x[i]) for (b, x), i in zip(tasks, rows, strict=True)])
 
-    interval = stats.bootstrap(
-        tuple(np.arange(size) for size in sizes),
-        of_seeds,
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        vectorized=True,
-        axis=-1,
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        interval = stats.bootstrap(
+            tuple(np.arange(size) for size in sizes),
+            of_seeds,
+            n_resamples=resamples,
+            confidence_level=confidence,
+            method="percentile",
+            vectorized=True,
+            axis=-1,
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
     return Estimate(value, float(interval.low), float(interval.high))
 
 

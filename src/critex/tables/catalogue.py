@@ -153,8 +153,8 @@ def _baseline(method: str, methods: Collection[str]) -> str | None:
 
     A reference, which does not learn, is compared with the first algorithm.
     """
-    algorithm = method.partition("+")[0]
-    if algorithm.startswith("reference-"):
+    algorithm, _, variant = method.partition("+")[0].partition("-")
+    if algorithm == "reference" and variant:
         algorithm = next((m for m in methods if not m.startswith("reference-")), algorithm)
     base = algorithm if algorithm in methods else f"{algorithm}+e3b"
     return base if base in methods and base != method else None

@@ -178,6 +178,8 @@ _LATEX = {
     UNFINISHED: r"\textdagger{}",
     "…": r"\dots{}",
     "—": "---",
+    "α": r"$\alpha$",
+    "ε": r"$\varepsilon$",
 }
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {c: "\\" + c for c in "&%$#_{}"}
@@ -185,7 +187,7 @@ _LATEX |= {c: "\\" + c for c in "&%$#_{}"}
 
 def _escaped(text: str) -> str:
     minus = re.sub(r"(?<![\w-])-(?=\d)", "−", text)  # a hyphen before a number is a minus
-    return "".join(_LATEX.get(c, c) for c in minus)
+    return "".join(_LATEX.get(c, c) for c in minus).replace("--", "-{}-")
 
 
 def as_csv(grid: Grid) -> str:
