@@ -303,6 +303,16 @@ def test_peek_changes_nothing_and_reset_forgets() -> None:
     assert explorer(OBS, ACTION).item() == first
 
 
+def test_peek_draws_by_itself() -> None:
+    """Thompson sampling: a peek follows the memory, and changes no later bonus."""
+    one, two = (critex.CAE(embed, strategy="thompson", scaling="none") for _ in range(2))
+    early = abs(one.peek(OBS, ACTION).item())
+    for _ in range(200):
+        assert one(OBS, ACTION).item() == two(OBS, ACTION).item()
+        assert one.peek(OBS, ACTION).item() == two.peek(OBS, ACTION).item()
+    assert abs(one.peek(OBS, ACTION).item()) < 0.2 * early
+
+
 def test_reset_keeps_the_parameters_that_an_optimiser_holds() -> None:
     explorer = critex.CAEPlus(embed, dim=3, action_dim=1)
     parameters = [*explorer.parameters()]
@@ -337,6 +347,53 @@ def test_a_rollout_is_the_same_as_its_steps_whatever_the_options(options: dict[s
     torch.testing.assert_close(many.rollout(obs, action, ended=ended), torch.stack(steps))
 
 
+class Picture(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten())
+
+    def embed(self, obs: Tensor) -> Tensor:
+        phi: Tensor = self.body(obs)
+        return phi
+
+
+@pytest.mark.parametrize("form", ["state_and_action", "block", "next_state"])
+def test_a_rollout_of_images_needs_no_other_critic(form: Any) -> None:
+    torch.manual_seed(0)
+    critic, obs, after = Picture(), *torch.rand(2, 5, 3, 1, 6, 6)
+    action = torch.randint(2, (5, 3))
+    one, many = (critex.CAE(critic, num_actions=2, embedding=form) for _ in range(2))
+    steps = [one(obs[t], action[t], next_obs=after[t]) for t in range(5)]
+    torch.testing.assert_close(many.rollout(obs, action, next_obs=after), torch.stack(steps))
+
+
+def test_a_rollout_of_a_critic_that_joins_its_inputs_in_axis_1() -> None:
+    obs, action = torch.randn(5, 3, 2), torch.randn(5, 3, 1)
+    one, many = (critex.CAE(lambda obs, action: torch.cat([obs, action], 1)) for _ in range(2))
+    steps = [one(obs[t], action[t]) for t in range(5)]
+    torch.testing.assert_close(many.rollout(obs, action), torch.stack(steps))
+
+
+@pytest.mark.parametrize("ended", [[False], [True], None])
+def test_a_lifelong_memory_goes_on_with_more_envs(ended: list[bool] | None) -> None:
+    for options in {}, {"strategy": "thompson", "thompson_hold": True}:
+        if options and ended is None:
+            continue
+        one = critex.CAE(embed, autoreset="next_step", **options)
+        one(OBS, ACTION, ended=ended)
+        two = critex.CAE(embed, num_envs=4, autoreset="next_step", **options)
+        two.load_state_dict(one.state_dict())
+        bonus = two(OBS.repeat(4, 1), ACTION.repeat(4, 1), ended=[False] * 4)
+        assert bonus.shape == (4,) and bonus.all()
+
+
+def test_action_bounds_come_from_the_envs() -> None:
+    plus = critex.CAEPlus(embed, dim=4, envs=gym.make("Pendulum-v1"))  # torques in [−2, 2]
+    assert plus.explorer is not None
+    low, high = plus.explorer.embedding.action_bounds()
+    assert (low.item(), high.item()) == (-2, 2)
+
+
 def test_inside_a_users_module_it_is_restored_before_its_first_call() -> None:
     class Mine(nn.Module):
         def __init__(self) -> None:
@@ -367,6 +424,11 @@ def test_another_memory_is_refused() -> None:
     one(OBS, ACTION)
     with pytest.raises(ValueError, match="length 3; the critic's φ here has length 5"):
         critex.CAE(embed, dim=5).load_state_dict(one.state_dict())
+
+
+def test_a_held_draw_needs_to_know_where_episodes_end() -> None:
+    with pytest.raises(ValueError, match="needs ended="):
+        critex.CAE(embed, strategy="thompson", thompson_hold=True)(OBS, ACTION)
 
 
 def test_pickling_says_what_to_do_instead() -> None:

@@ -1,4 +1,4 @@
-"""Numeric options declare their range beside the field; it is checked once and shown in --help.
+"""Options declare their range or their choices beside the field; they are checked once and shown in --help.
 
     @dataclass
     class Config(Options):
@@ -6,8 +6,9 @@
         clip: Annotated[float, Range(above=0)] = 0.2
         hidden: tuple[Count, ...] = (64, 64)
         u_dim: Count | None = None
+        scope: Literal["lifelong", "episodic"] = "lifelong"
 
-A value outside its range, and any NaN or infinity, is a `UserError` of one line.
+A value outside its range or its choices, and any NaN or infinity, is a `UserError` of one line.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from critex.errors import UserError
+from critex.errors import UserError, unknown
 
 LARGEST = 2**63 - 1
 """The largest integer that torch and a config file can hold."""
@@ -65,14 +66,14 @@ Finite = Annotated[float, Range()]
 
 
 class Options:
-    """A dataclass whose numbers are checked when it is made. A subclass with a `__post_init__` calls this one first."""
+    """A dataclass whose values are checked when it is made. A subclass with a `__post_init__` calls this one first."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
 
 def check_ranges(options: Any) -> None:
-    """Refuse the first number outside its declared range, and any NaN, infinity or integer beyond 64 bits."""
+    """Refuse the first value outside its declared range or choices, and any NaN, infinity or integer beyond 64 bits."""
     cls: Any = type(options)
     for name, hint in _hints(cls).items():
         _check(name, hint, getattr(options, name))
@@ -88,6 +89,10 @@ def _check(name: str, hint: Any, value: Any) -> None:
     if isinstance(value, tuple | list):
         for item in value:
             _check(name, hint, item)
+    elif get_origin(hint) is Literal and value not in get_args(hint):
+        raise unknown(name, str(value), get_args(hint))
+    elif hint is bool and not isinstance(value, bool):
+        raise UserError(f"{name} is {value!r}; it must be True or False")
     elif isinstance(value, int) and abs(value) > LARGEST:  # first, because no float holds every integer
         raise UserError(f"{name} is too large; it must be at most {LARGEST}")
     elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,4 +1,5 @@
 import gc
+import json
 import multiprocessing as mp
 import os
 import signal
@@ -52,7 +53,7 @@ class Odd(gym.Env[Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         place = (self.count, 1) if self.place is None else self.place
-        return {"position": place, "measures": {"coverage": self.count / 10}}
+        return {"position": place, "measures": {"coverage": self.count / 10, "cells": np.int64(self.count)}}
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +103,8 @@ def test_measures_come_with_the_episode() -> None:
     envs = Envs("Odd-v0", 2, 0, 2, length=4)
     for _ in range(4):
         envs.step(torch.zeros(2, dtype=torch.int64))
-    assert [episode.measures for episode in envs.pop_episodes()] == [{"coverage": 0.4}] * 2
+    (first, second) = (episode.measures for episode in envs.pop_episodes())
+    assert first == second == {"coverage": 0.4, "cells": 4} and json.dumps(first)
 
 
 def test_a_dead_worker_is_one_line() -> None:

@@ -59,6 +59,8 @@ def loop(**defects: bool) -> tuple[Record, list[Recorder], list[Recorder], dict[
     stored = stored + alpha * data["bonus"] if defects.get("twice") else stored
 
     watcher = Recorder(Line())
+    watcher.reset()
+    watcher.step(0)  # cut short by the next reset
     reported = []
     for _ in range(3):
         watcher.reset()

@@ -43,6 +43,22 @@ def test_an_unsupported_version_is_refused_on_import(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("counts", {"scope": "epsiodic"}, "unknown scope 'epsiodic'; did you mean episodic"),
+        ("counts", {"of": "state-action"}, "unknown of 'state-action'; did you mean state_action"),
+        ("cae", {"embedding": "next"}, "unknown embedding 'next'"),
+        ("cae", {"zero_first": "no"}, "zero_first is 'no'; it must be True or False"),
+        ("cae+rnd", {"first": {"ridge": 2.0}}, "first takes EllipticalConfig(…), not a dict"),
+    ],
+)
+def test_wrong_options_are_one_line(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(critex.UserError) as error:
+        explorer_options(name, options)
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize(("name", "package", "supported"), PLUGINS)
 def test_a_missing_library_names_the_extra(
     name: str, package: str, supported: str, monkeypatch: pytest.MonkeyPatch

@@ -246,6 +246,32 @@ def test_a_replayed_transition_joins_the_memory_once() -> None:
     algorithm.stop()
 
 
+@pytest.mark.parametrize("buffer", ["PrioritizedEpisodeReplayBuffer", "EpisodeReplayBuffer"])
+@pytest.mark.parametrize("kind", [DQNConfig, SACConfig])
+def test_the_buffer_names_the_episode_of_each_sample(kind: Any, buffer: str) -> None:
+    replay = {"type": buffer, "capacity": 100} | ({"alpha": 0.6, "beta": 0.4} if "Prior" in buffer else {})
+    algorithm = explore(config(kind, replay_buffer_config=replay), "cae").build()
+    ours = connector(algorithm)
+    whole = [episode(5) for _ in range(2)]
+    algorithm.local_replay_buffer.add(deepcopy(whole))
+    for _ in range(20):
+        ours(
+            episodes=algorithm.local_replay_buffer.sample(4, sample_episodes=True, n_step=1, beta=0.4),
+            batch={},
+        )
+    assert set(ours.seen) == {each.id_ for each in whole}
+    assert sum(steps.bit_count() for steps in ours.seen.values()) == 10  # 80 samples of 10 transitions
+    algorithm.stop()
+
+
+def test_exploring_twice_changes_the_explorer() -> None:
+    twice = explore(explore(config(DQNConfig), "cae", alpha=0.1), "rnd", alpha=0.3)
+    assert len(twice.callbacks_on_algorithm_init) == 1
+    algorithm = twice.build()
+    assert connector(algorithm).alpha == 0.3 and type(connector(algorithm).explorer).__name__ == "RND"
+    algorithm.stop()
+
+
 @pytest.mark.parametrize(("kind", "explorer"), [(PPOConfig, "cae_plus"), (DQNConfig, "cae")])
 def test_a_checkpoint_holds_the_memory(kind: Any, explorer: str, tmp_path: Path) -> None:
     made = explore(config(kind), explorer, alpha=0.3)

@@ -177,6 +177,11 @@ def test_shared_memories_are_the_memory_of_all_rows(tmp_path: Path) -> None:
     torch.testing.assert_close(restored.matrix(), alone.matrix())
     with pytest.raises(critex.UserError, match="another shared="):
         SharedGram(tmp_path / "gram", Gram(6)).exchange()
+    SharedGram(tmp_path / "new", restored).exchange()  # the file is gone, what it held is not
+    torch.testing.assert_close(restored.matrix(), alone.matrix())
+    other = Gram(5)
+    SharedGram(tmp_path / "new", other).exchange()
+    torch.testing.assert_close(other.matrix(), alone.matrix())
 
 
 @pytest.mark.parametrize("explorer", ["cae_plus", "e3b", "rnd", "icm"])

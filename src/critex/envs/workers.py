@@ -64,7 +64,8 @@ class Local:
         for i, (env, action) in enumerate(zip(self.envs, actions, strict=True), self.first):
             obs, reward, terminated, truncated, info = env.step(action)
             write(self.arrays, i, obs)
-            measures = info.get("measures", {}) if terminated or truncated else {}
+            ended = terminated or truncated
+            measures = {k: float(x) for k, x in info.get("measures", {}).items()} if ended else {}
             outcomes.append((float(reward), bool(terminated), bool(truncated), position_of(info), measures))
         return outcomes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -23,6 +23,10 @@ class CombinationConfig(ScalingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         parts = self.parts()
+        for own in fields(self):
+            kind, part = own.type, getattr(self, own.name)
+            if own.name in ("first", "second") and isinstance(kind, type) and not isinstance(part, kind):
+                raise UserError(f"{own.name} takes {kind.__name__}(…), not a {type(part).__name__}")
         if any(getattr(part, "scaling", None) == "batch" for part in parts):
             raise UserError(
                 "scaling=batch is for the combination, not for its parts; use --bonus.scaling batch and "

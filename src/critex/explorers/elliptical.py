@@ -57,8 +57,6 @@ class EllipticalConfig(ScalingConfig):
         super().__post_init__()
         if self.strategy not in STRATEGIES:
             raise unknown("strategy", self.strategy, STRATEGIES)
-        if self.scope not in ("lifelong", "episodic"):
-            raise unknown("scope", self.scope, ("lifelong", "episodic"))
         if self.rebuild_every and self.scope == "episodic":
             raise UserError(
                 "rebuild_every needs a lifelong memory; an episodic one is reset with each episode"
@@ -251,11 +249,12 @@ class Elliptical(ScaledExplorer):
         super().set_extra_state(state)
         self._generator.set_state(state["generator"])
         self._delta = state["delta"]
-        self._held = state.get("held")  # absent in checkpoints from before `thompson_hold`
+        held = state.get("held")  # absent in checkpoints from before `thompson_hold`
+        self._held = held if held is not None and len(held) == self._num_envs else None
         self._steps, self._rebuilt_at = state["steps"]
         self._drift = state["drift"]
         self._recent.clear()
-        self._recent.extend(state.get("recent", ()))
+        self._recent.extend(phi.to(self.embedding.device) for phi in state.get("recent", ()))
 
 
 def _standardised(projected: Tensor, quadratic: Tensor) -> Tensor:

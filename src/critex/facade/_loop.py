@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_leaves, tree_map
 from critex.embedding import Form, last_hidden
 from critex.errors import UserError
 
@@ -28,6 +28,24 @@ def embed_of(critic: nn.Module | Callable[..., Tensor]) -> Callable[..., Tensor]
         return critic
     own = getattr(critic, "embed", None)
     return own if callable(own) and not isinstance(own, nn.Module) else last_hidden(critic)
+
+
+class Batches:
+    """φ of observations [N, …], or [T, N, …] of a rollout, from an `embed` that takes [B, …]."""
+
+    def __init__(self, embed: Callable[..., Tensor]) -> None:
+        self.embed = embed
+        self.row_axes: int | None = None  # of one observation, once one has been seen
+        # Its module, where `Embedding` looks for the device.
+        self.__self__ = embed.module if isinstance(embed, last_hidden) else getattr(embed, "__self__", None)
+
+    def __call__(self, obs: Tree, *action: Tensor) -> Tensor:
+        shape = tree_leaves(obs)[0].shape
+        if self.row_axes is None or len(shape) != self.row_axes + 2:
+            return self.embed(obs, *action)
+        rows, *flat = (tree_map(lambda x: x.flatten(0, 1), x) for x in (obs, *action))
+        phi: Tensor = self.embed(rows, *flat).unflatten(0, shape[:2])
+        return phi
 
 
 def form_of(embed: Callable[..., Any]) -> Form:
@@ -49,15 +67,20 @@ def form_of(embed: Callable[..., Any]) -> Form:
     return "state_action" if len(positional) >= 2 else "state_and_action"
 
 
-def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None]:
-    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones)."""
+Bounds = tuple[Tensor, Tensor] | None
+"""Lowest and highest continuous actions, [a] each."""
+
+
+def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None, Bounds]:
+    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones, their bounds)."""
     vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
     space = envs.single_action_space if vector else envs.action_space
     match space:
         case gym.spaces.Discrete():
-            actions: tuple[int | None, int | None] = (int(space.n), None)
+            actions: tuple[int | None, int | None, Bounds] = (int(space.n), None, None)
         case gym.spaces.Box():
-            actions = (None, math.prod(space.shape))
+            low, high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
+            actions = (None, math.prod(space.shape), (low, high))
         case _:
             raise UserError(f"action space {space} is not supported; Discrete and Box are")
     if not vector:

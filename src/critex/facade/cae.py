@@ -27,6 +27,8 @@ from critex.explorers.elliptical import Elliptical
 from ._loop import (
     Array,
     Autoreset,
+    Batches,
+    Bounds,
     Episodes,
     Flags,
     embed_of,
@@ -104,21 +106,22 @@ class CAE(nn.Module):
             )
         if autoreset not in (None, *get_args(Autoreset)):
             raise unknown("autoreset", str(autoreset), get_args(Autoreset))
+        bounds: Bounds = None
         if envs is not None:
             of_envs = read_envs(envs)
             num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
             if num_actions is None and action_dim is None:
-                num_actions, action_dim = of_envs[2:]
+                num_actions, action_dim, bounds = of_envs[2:]
         self.alpha = fixed_alpha(alpha)
         self._episodes = Episodes(autoreset or "same_step")
-        embed = embed_of(critic)
-        form = form_of(embed) if embedding == "auto" else embedding
+        embed = Batches(embed_of(critic))
+        form = form_of(embed.embed) if embedding == "auto" else embedding
         if form not in get_args(Form):
             raise unknown("embedding", form, ["auto", *get_args(Form)])
         # A tuple keeps the module behind `embed` from being registered: its parameters belong to the critic.
         self._embed, self._form, self._seed = (embed,), form, seed
-        self._actions, self._num_envs = (num_actions, action_dim), num_envs
-        self._dim: int | None = dim if dim is not None else getattr(embed, "dim", None)
+        self._actions, self._bounds, self._num_envs = (num_actions, action_dim), bounds, num_envs
+        self._dim: int | None = dim if dim is not None else getattr(embed.embed, "dim", None)
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
         self.config = self._options(preset, {name: x for name, x in given.items() if x is not None})
         self.explorer: Elliptical | None = None  # built at the first call, when the length of φ is known
@@ -221,7 +224,11 @@ class CAE(nn.Module):
     def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
         """α·β of the given transitions under the current memory, [N]; nothing is remembered."""
         step = self._transition(obs, actions, next_obs, peek=True)
-        _, scaled = (self.explorer or self._infer(step)).measure(step.obs, step.action, step.next_obs)
+        explorer = self.explorer or self._infer(step)
+        draws = explorer._generator.get_state()
+        _, scaled = explorer.measure(step.obs, step.action, step.next_obs)
+        explorer._generator.set_state(draws)  # Thompson sampling draws for this call only
+        explorer._delta = None
         return self._paid(scaled, actions)
 
     def reset(self) -> None:
@@ -272,6 +279,7 @@ class CAE(nn.Module):
                 raise UserError(
                     f"observations must be {wanted}, {list(shape)} first as actions; got {list(leaf.shape)}"
                 )
+        self._embed[0].row_axes = tree_leaves(state)[0].ndim - len(shape)
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
@@ -299,11 +307,8 @@ class CAE(nn.Module):
         return action.long()
 
     def _boundaries(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
-        if (
-            ended is None
-            and episode_start is None
-            and (self.config.scope == "episodic" or self.config.zero_first)
-        ):
+        episodic = self.config.scope == "episodic" or self.config.zero_first or self.config.thompson_hold
+        if ended is None and episode_start is None and episodic:
             raise UserError("an episodic memory needs ended=, terminated | truncated of the step, [N]")
         return self._episodes.step(n, ended, episode_start)
 
@@ -338,6 +343,7 @@ class CAE(nn.Module):
             discrete=num_actions is not None,
             action_dim=num_actions or action_dim or width,
             form=self._form,
+            bounds=self._bounds,
         )
         setting = Setting(embedding=critic, num_envs=self._num_envs or 1, seed=self._seed)
         self.explorer = EXPLORERS[self._method](self.config, setting)
@@ -359,7 +365,8 @@ class CAE(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._episodes.load(state["episodes"])
+        if state["num_envs"] == self._num_envs:  # a lifelong memory may go on with other environments
+            self._episodes.load(state["episodes"])
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *rest: Any, **keywords: Any

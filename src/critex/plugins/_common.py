@@ -119,7 +119,7 @@ def to_bytes(state: Any) -> bytes:
 
 def from_bytes(data: bytes) -> Any:
     """The inverse of `to_bytes`; torch refuses anything but tensors and plain values."""
-    return torch.load(io.BytesIO(data), weights_only=True)
+    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
 
 
 class JointTraining:

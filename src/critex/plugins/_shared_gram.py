@@ -14,7 +14,10 @@ from critex.errors import UserError
 
 
 class SharedGram:
-    """A lifelong memory shared by several processes through a file: the file holds Σφφᵀ, each process its own `Gram`."""
+    """A lifelong memory shared by several processes through a file: the file holds Σφφᵀ, each process its own `Gram`.
+
+    The file belongs to one run: a new memory that meets a file takes over what is in it.
+    """
 
     def __init__(self, path: str | Path, gram: Gram) -> None:
         self.path, self.gram = Path(path), gram
@@ -35,7 +38,8 @@ class SharedGram:
                 raise UserError(
                     f"{self.path} is not the memory of this explorer; delete it, or give another shared="
                 )
-            total = np.frombuffer(data).reshape(self._shape) if data else np.zeros(self._shape)
+            # A memory restored from a checkpoint fills a file that has been deleted since.
+            total = np.frombuffer(data).reshape(self._shape) if data else self._known
             others = total - self._known
             file.seek(0)
             file.write(np.ascontiguousarray(total + own).tobytes())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -53,6 +54,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.firsts: list[Array] = []  # the first observation of each episode
+        self.starts: list[int] = []  # and the number of steps before it
         self.next_obs: list[Array] = []
         self.reward: list[float] = []
         self.ended: list[bool] = []
@@ -60,6 +62,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**keywords)
         self.firsts.append(_vector(obs))
+        self.starts.append(len(self.reward))
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -70,9 +73,10 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
     def returns(self) -> list[float]:
-        """The extrinsic return of every finished episode."""
+        """The extrinsic return of every finished episode, not of those that `reset` cut short."""
         ends = [t + 1 for t, ended in enumerate(self.ended) if ended]
-        return [sum(self.reward[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+        spans = pairwise(sorted({0, *self.starts, *ends}))
+        return [sum(self.reward[a:b]) for a, b in spans if self.ended[b - 1]]
 
 
 @dataclass(kw_only=True)

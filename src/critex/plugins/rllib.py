@@ -48,6 +48,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2  # noqa: E402
 
 from critex.plugins._rllib_checks import REPLAY, check, learner_of  # noqa: E402
 from critex.plugins._rllib_critic import CriticTrunk  # noqa: E402
+from critex.plugins._rllib_replay import name_sources, source_of  # noqa: E402
 
 MOST_UNFINISHED = 1024  # episodic memories to keep; those of a dead runner are never needed again
 
@@ -67,7 +68,13 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
         raise UserError(f"explore takes an AlgorithmConfig of RLlib, got {type(config).__name__}")
     base = learner_of(config)
     check(config, base, explorer, explorer_options(explorer, options))
-    learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
+    learner = base  # it has the explorer already if `explore` is called again
+    if not issubclass(base, ExplorerLearner):
+        learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
+    if issubclass(base, REPLAY):
+        others: Any = config.callbacks_on_algorithm_init or []
+        others = [others] if callable(others) else [call for call in others if call is not name_sources]
+        config.callbacks(on_algorithm_init=[*others, name_sources])
     ours = {"explorer": explorer, "alpha": fixed_alpha(alpha), "options": dict(options)}
     return config.learners(
         learner_class=learner, learner_config_dict=config.learner_config_dict | {"critex": ours}
@@ -190,7 +197,7 @@ class BonusConnector(ConnectorV2):
             return []
         steps = _joined(chunks)
         new = torch.tensor(
-            [self._first_time(e.id_, e.t_started + t) for e in episodes for t in range(len(e))]
+            [self._first_time(source_of(e), e.t_started + t) for e in episodes for t in range(len(e))]
         )
         bonus = torch.zeros(len(new), dtype=torch.float64)
         if new.any():

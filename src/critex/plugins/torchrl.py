@@ -59,7 +59,8 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         dim: the length of φ, if `embed` has no attribute `dim`.
         in_keys: observations, ["observation"] by default; several form a dict.
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
-            adds its `Gram.increment` and merges those of the others, every `sync_every` steps.
+            adds its `Gram.increment` and merges those of the others, every `sync_every` steps. Use a new file for
+            each run.
         options: options of the explorer, such as ridge=1.0 or scope="episodic".
     """
 
