@@ -252,7 +252,7 @@ def test_the_buffer_names_the_episode_of_each_sample(kind: Any, buffer: str) -> 
     replay = {"type": buffer, "capacity": 100} | ({"alpha": 0.6, "beta": 0.4} if "Prior" in buffer else {})
     algorithm = explore(config(kind, replay_buffer_config=replay), "cae").build()
     ours = connector(algorithm)
-    whole = [episode(5) for _ in range(2)]
+    whole = [episode(5, continuous=kind is SACConfig) for _ in range(2)]
     algorithm.local_replay_buffer.add(deepcopy(whole))
     for _ in range(20):
         ours(
