@@ -2,7 +2,8 @@
 
 python benchmarks/minigrid_alpha.py tune      # called again, finished runs are kept and interrupted ones go on
 critex suite run minigrid               # other seeds, with the best of the three, which the preset holds
-python benchmarks/curves.py runs/minigrid results/minigrid
+python benchmarks/curves.py runs/minigrid results/minigrid --every 2048
+python benchmarks/curves.py results/minigrid --draw docs/assets/minigrid.svg
 python benchmarks/minigrid_alpha.py table     # what came out, from results/minigrid
 """
 
@@ -13,16 +14,13 @@ import csv
 from collections import deque
 from pathlib import Path
 
-import numpy as np
-
 from critex.results.runs import load_run
-from critex.results.stats import aggregate, final_score, summarise
+from critex.results.stats import final_score, summarise
 from critex.suite import Job, launch
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "minigrid"
 TUNING = RESULTS / "tuning.csv"
-FIGURE = ROOT / "docs" / "assets" / "minigrid.svg"
 SOLVED, EPISODES = 0.5, 100
 ENV, STEPS, SEED = "MiniGrid-MultiRoom-N4-S5-v1", 250_000, 11
 SCALED = (0.003, 0.01, 0.03)
@@ -60,48 +58,25 @@ def solved_at(rows: list[dict[str, str]]) -> int | None:
 
 
 def table() -> str:
-    """A line for each method, as Markdown: its score over the seeds, and when each seed was halfway."""
+    """A line for each task and method, as Markdown: its score over the seeds, and when each seed was halfway."""
     runs, curves = read("runs.csv"), read("curves.csv")
     lines = [
-        "| method | score, mean ± std (seeds) | each seed | steps until 100 episodes return 0.5 |",
-        "|---|---|---|---|",
+        "| task | method | score, mean ± std (seeds) | each seed | steps until 100 episodes return 0.5 |",
+        "|---|---|---|---|---|",
     ]
-    for method in dict.fromkeys(row["method"] for row in runs):
-        own = [row for row in runs if row["method"] == method]
+    for cell in dict.fromkeys((row["task"], row["method"]) for row in runs):
+        own = [row for row in runs if (row["task"], row["method"]) == cell]
         scores = [float(row["final_score"]) for row in own]
         total = summarise(scores)
         steps = [
-            solved_at([c for c in curves if (c["method"], c["seed"]) == (method, row["seed"])]) for row in own
+            solved_at([c for c in curves if (c["task"], c["method"], c["seed"]) == (*cell, row["seed"])])
+            for row in own
         ]
         each = ", ".join(f"{score:.2f}" for score in scores)
         when = ", ".join("never" if step is None else f"{step:,}" for step in steps)
-        lines.append(f"| {method} | {total.mean:.3f} ± {total.std:.3f} ({total.n}) | {each} | {when} |")
+        shown = f"{total.mean:.3f} ± {total.std:.3f} ({total.n})"
+        lines.append(f"| {' | '.join(cell)} | {shown} | {each} | {when} |")
     return "\n".join(lines)
-
-
-def plot() -> None:
-    """Mean return over steps, a line for each method and a band of one standard deviation over its seeds."""
-    import matplotlib.pyplot as plt
-
-    curves = [
-        row for row in read("curves.csv") if "-" not in row["method"]
-    ]  # the methods, not their variants
-    figure, axes = plt.subplots(figsize=(8, 4))
-    for i, method in enumerate(dict.fromkeys(row["method"] for row in curves)):
-        seeds: dict[str, list[tuple[float, float]]] = {}
-        for row in curves:
-            if row["method"] == method:
-                seeds.setdefault(row["seed"], []).append((float(row["step"]), float(row["return"])))
-        series = [tuple(zip(*points, strict=True)) for points in seeds.values()]
-        curve = aggregate(series, np.arange(10_000.0, 300_000.0, 10_000.0))
-        style = ("-", "--", ":", "-.")[i % 4]
-        axes.plot(curve.grid, curve.mean, style, label=f"{method} (n = {len(seeds)})")
-        axes.fill_between(curve.grid, curve.mean - curve.std, curve.mean + curve.std, alpha=0.12)
-    axes.set(xlabel="environment steps", ylabel="return", title=ENV)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    figure.tight_layout()
-    figure.savefig(FIGURE, metadata={"Date": None})
 
 
 def main() -> None:
@@ -128,7 +103,6 @@ def main() -> None:
         print(TUNING.read_text(encoding="utf-8"), end="")
     else:
         print(table())
-        plot()
 
 
 if __name__ == "__main__":

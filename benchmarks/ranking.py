@@ -86,10 +86,10 @@ def read(path: Path) -> list[Row]:
 
 
 def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
-    """The runs.csv of a suite. One in a subfolder holds a variant if the suite's own table has the same runs."""
+    """The runs.csv of a suite. One in a subfolder holds a variant if the suite's own table has the same task."""
     folder, *inner = path.relative_to(RESULTS).parts[:-1]
     own = RESULTS / folder / path.name
-    same = {(row["task"], row["method"]) for row in read(own)} if inner and own.exists() else set()
+    same = {row["task"] for row in read(own)} if inner and own.exists() else set()
     for row in rows:
         if row.get("finished", "True") != "True" or not row["final_score"]:
             continue
@@ -99,7 +99,7 @@ def suite_runs(path: Path, rows: list[Row]) -> Iterator[Score]:
         learner, _, plain = learner.partition("-")
         explorer, _, variant = rest.partition("-") if rest else ("none", "", plain)
         variants = [variant] if variant else []
-        variants += inner if (row["task"], row["method"]) in same else []
+        variants += inner if row["task"] in same else []
         label = f"{explorer} ({', '.join(variants)})" if variants else explorer
         task = Task(folder, learner, row["task"])
         yield Score(task, label, int(row["seed"]), float(row["final_score"]), f"α = {row.get('alpha', '–')}")
