@@ -144,6 +144,10 @@ class Measured(Recall):
 def test_eval_plays_the_evaluation_env_and_prints_its_measures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for wrong, message in (("Mesured-v0", "Mesured"), ("Pendulum-v1", "observation space")):
+        bad = config(tmp_path / wrong, steps=64, eval_env=wrong)
+        with pytest.raises(UserError, match=message), Run.create("ppo_recurrent", bad) as run:
+            train(bad, run)
     cfg = config(tmp_path / "run", steps=64, eval_env="Measured-v0")
     gym.register("Measured-v0", Measured)
     try:

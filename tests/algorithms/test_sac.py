@@ -207,9 +207,21 @@ def test_what_cannot_work_is_refused(algorithm: str, train: Callable[..., Path])
         UserError, match=r"run has 200, so it would end without one update; use --learning-starts 20 or"
     ):
         train(algorithm, "d", env="Pendulum-v1", steps=200)
-    unbounded = gym.spaces.Box(-np.inf, np.inf, (1,))
-    with pytest.raises(UserError, match="bounded actions"):
-        sac.SAC(sac.Config(), OBS, unbounded, CPU)
+    often = {"steps_per_update": 5000} if algorithm == "dsac" else {"updates_per_step": 0.0001}
+    with pytest.raises(UserError, match="after 100 of 200 steps, and updates are too rare"):
+        train(algorithm, "e", env="Pendulum-v1", steps=200, learning_starts=100, **often)
+    for bound in np.inf, np.finfo(np.float32).max:
+        with pytest.raises(UserError, match="bounded actions"):
+            sac.SAC(sac.Config(), OBS, gym.spaces.Box(-bound, bound, (1,)), CPU)
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "dsac"])
+def test_actions_may_be_of_double_precision(algorithm: str) -> None:
+    from critex.algorithms import algorithm_module
+
+    module, actions = algorithm_module(algorithm), gym.spaces.Box(-1, 1, (2,), np.float64)
+    agent = module.Agent(module.Config(explorer="cae_plus", hidden=(8,)), OBS, actions, CPU)
+    assert agent.policy(torch.zeros(5, *OBS.shape)).shape == (5, 2)
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "dsac"])

@@ -387,6 +387,7 @@ def test_mixing() -> None:
             "cannot compute a stored bonus again",
         ),
         (ExplorationConfig(explorer="counts", recompute=True), "use --bonus.key obs"),
+        (ExplorationConfig(explorer="rnd+counts", recompute=True), "use --bonus.second.key obs"),
         (
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
             "takes only the state",

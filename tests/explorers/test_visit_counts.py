@@ -110,6 +110,16 @@ def test_hashes_tell_rows_apart_and_zeros_not() -> None:
     assert hashes((torch.zeros(2, 3, 4), 1)).shape == (2, 3)
 
 
+@pytest.mark.parametrize("episodic", [False, True])
+def test_counts_that_never_grow_are_named(episodic: bool) -> None:
+    new, old = (VisitCounts("obs", place(), episodic=episodic) for _ in range(2))
+    steps = rollout(3000 // 2)
+    old.visit(steps)
+    steps.obs, steps.next_obs = torch.rand(2, *steps.reward.shape, 4)
+    new.visit(steps)
+    assert old.warnings == [] and "no state was visited twice in 3,000 steps" in new.warnings[0]
+
+
 def test_what_cannot_be_counted() -> None:
     with pytest.raises(UserError, match="use key=obs"):
         VisitCounts("position", place(num_envs=1), episodic=True).visit(episode([X, Y]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from critex.errors import UserError
 from critex.networks import Flatten, encoder, is_flat
 from critex.networks.encoder import Entries, Image
 
@@ -74,6 +75,11 @@ def test_integers_are_divided_by_their_largest_value_and_real_numbers_are_not() 
     integers, real = encoder(HWC), encoder(gym.spaces.Box(0, 1, (16, 12, 3), np.float32))
     real.load_state_dict(integers.state_dict())
     torch.testing.assert_close(integers(image(2)), real(image(2).float() / 255))
+
+
+def test_wide_ranges_of_integers_are_refused() -> None:
+    with pytest.raises(UserError, match=r"integers from 0 to 2,147,483,647"):
+        encoder(gym.spaces.Box(0, np.iinfo(np.int32).max, (8, 8, 3), np.int32))
 
 
 def test_a_dict_is_its_entries_side_by_side() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.embedding import Embedding
+from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import Explorer
 from critex.networks import Adam
@@ -83,11 +84,29 @@ def require_buffer(cfg: Any, steps: int = 1) -> None:
 
 def require_updates(cfg: Any, updates: int) -> None:
     """Refuse a run that would end before its first update."""
+    if updates < 1 and cfg.learning_starts < cfg.steps:
+        raise UserError(
+            f"learning starts after {cfg.learning_starts:,} of {cfg.steps:,} steps, and updates are too rare for one to "
+            "follow; update more often, or use more --steps"
+        )
     if updates < 1:
         raise UserError(
             f"learning starts after {cfg.learning_starts:,} steps and the run has {cfg.steps:,}, so it would end without "
             f"one update; use --learning-starts {cfg.steps // 10} or more --steps"
         )
+
+
+def require_same_spaces(envs: Envs, eval_env: str) -> None:
+    """Refuse an environment for evaluations that does not exist, or that the agent could not act in."""
+    other = Envs(eval_env, 1, seed=0)
+    other.close()
+    for name in ("observation_space", "action_space"):
+        own, theirs = getattr(envs, name), getattr(other, name)
+        if own != theirs:
+            raise UserError(
+                f"eval_env {eval_env} has the {name.replace('_', ' ')} {theirs}, training has {own}; give both ids the same "
+                "options"
+            )
 
 
 def embedding_width(
@@ -116,4 +135,5 @@ def _example(space: gym.Space[Any], device: torch.device) -> Any:
     if isinstance(space, gym.spaces.Dict):
         return {key: _example(child, device) for key, child in space.items()}
     empty = torch.as_tensor(create_empty_array(space, 1)).to(device)
+    empty = empty.to(torch.get_default_dtype()) if empty.is_floating_point() else empty
     return empty + int(space.start) if isinstance(space, gym.spaces.Discrete) else empty

@@ -15,7 +15,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
-from critex.algorithms.agent import fitting_minibatches
+from critex.algorithms.agent import fitting_minibatches, require_same_spaces
 from critex.algorithms.ppo import normalized, policy_loss, value_loss
 from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.tree import Tree, tree_leaves, tree_map
@@ -284,6 +284,8 @@ class Player:
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
     envs = Envs(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers)
+    if cfg.eval_env:
+        require_same_spaces(envs, cfg.eval_env)
     agent = RecurrentPPO(cfg, envs.observation_space, envs.action_space, run.device)
     agent.net.trunk.learn(agent.see(envs.obs))
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}

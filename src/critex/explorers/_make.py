@@ -81,14 +81,14 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
                 raise UserError(
                     f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off"
                 )
-    for part in _flattened(options):
+    for path, part in _flattened(options):
         if measured_later and getattr(part, "zero_first", False):
             raise UserError(
-                f"{measured_later} cannot tell which step begins an episode; use --bonus.no-zero-first"
+                f"{measured_later} cannot tell which step begins an episode; use --{path}.no-zero-first"
             )
         if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
             raise UserError(
-                "recompute needs what a replay buffer stores, which has no positions; use --bonus.key obs"
+                f"recompute needs what a replay buffer stores, which has no positions; use --{path}.key obs"
             )
         _check_learner(part, rollouts)
     return explorer
@@ -110,7 +110,7 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
-    scaled = any(getattr(part, "scaling", "none") != "none" for part in _flattened(options))
+    scaled = any(getattr(part, "scaling", "none") != "none" for _, part in _flattened(options))
     if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
         raise UserError(
             f"alpha={cfg.alpha} follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
@@ -134,7 +134,9 @@ def _check_learner(options: Any, rollouts: bool) -> None:
         )
 
 
-def _flattened(options: Any) -> list[Any]:
-    """The options and, for a combination, those of its parts."""
-    parts = [getattr(options, name) for name in ("first", "second") if hasattr(options, name)]
-    return [options, *(inner for part in parts for inner in _flattened(part))]
+def _flattened(options: Any, path: str = "bonus") -> list[tuple[str, Any]]:
+    """The options and, for a combination, those of its parts, with the name of each on the command line."""
+    parts = [
+        (f"{path}.{name}", getattr(options, name)) for name in ("first", "second") if hasattr(options, name)
+    ]
+    return [(path, options), *(inner for name, part in parts for inner in _flattened(part, name))]

@@ -21,6 +21,8 @@ from critex.networks.encoder import is_image
 Key = Literal["auto", "position", "image", "obs"]
 Of = Literal["next_state", "state_action"]
 Keys = NDArray[np.int64]
+ENOUGH = 2000
+"""Steps after which some state should have come twice."""
 GOLDEN = np.int64(-7046029254386353131)  # 2⁶⁴ over the golden ratio: keeps (s, 0), (s, 1), … apart
 
 
@@ -63,6 +65,7 @@ class VisitCounts(nn.Module):
         self.space, self.num_actions = setting.observation_space, setting.embedding.action_dim
         self.key, self.of, self.episodic, self.count_start = key, of, episodic, count_start
         self.tables: list[dict[int, int]] = [{} for _ in range(setting.num_envs if episodic else 1)]
+        self.visited, self.revisited = 0, False
         if key == "image" and not _parts(self.space, self.space, images=True):
             raise UserError("key=image needs an image in the observation; use key=obs or key=position")
         if of == "state_action":
@@ -90,7 +93,19 @@ class VisitCounts(nn.Module):
                     table[first] = table.get(first, 0) + 1
             table[key] = count = table.get(key, 0) + 1
             counts.append(count)
+        self.visited += len(counts)
+        self.revisited = self.revisited or max(counts, default=0) > 1
         return torch.tensor(counts, device=steps.reward.device).view(shape)
+
+    @property
+    def warnings(self) -> list[str]:
+        """One if no state ever came twice: then all that the counts say is that everything is new."""
+        if self.revisited or self.visited < ENOUGH or self.key == "position":
+            return []
+        return [
+            f"no state was visited twice in {self.visited:,} steps, so counts mean nothing; observations must repeat exactly, "
+            "which they do not if they are real numbers, or normalised (PPO: --no-normalize-obs)"
+        ]
 
     def count(self, keys: Keys) -> Tensor:
         """N of keys [...] so far, without counting anything."""

@@ -184,6 +184,8 @@ class Explorer(nn.Module):
         mean = scaled / n
         std = max(squares / n - mean**2, 0.0) ** 0.5
         self._warn_once("early", self._early.warnings)
+        if tally := getattr(self, "tally", None):
+            self._warn_once("counts", tally.warnings)
         early = {} if self._early.value is None else {"bonus_early": self._early.value}
         return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **early, **self.alpha.metrics()}
 

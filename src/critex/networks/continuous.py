@@ -53,9 +53,10 @@ def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
         raise UserError(
             f"this algorithm needs continuous actions, a vector of floats; the environment has {space}"
         )
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    low, high = (torch.as_tensor(bound, dtype=torch.get_default_dtype()) for bound in (space.low, space.high))
+    scale, centre = (high - low) / 2, (high + low) / 2
+    if not (scale.isfinite().all() and centre.isfinite().all()):
         raise UserError(
             f"this algorithm needs bounded actions, the environment has {space}; wrap it to rescale them"
         )
-    low, high = (torch.as_tensor(bound, dtype=torch.get_default_dtype()) for bound in (space.low, space.high))
-    return (high - low) / 2, (high + low) / 2
+    return scale, centre

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.errors import UserError
-from critex.networks.flatten import Flatten
+from critex.networks.flatten import Flatten, require_small_integers
 from critex.networks.nethack import NetHack, NetworkName, is_nethack
 
 CHANNELS = (32, 64, 64)  # of the first, second and every later convolution
@@ -61,6 +61,8 @@ class Image(nn.Module):
         self.channels_last = self.greyscale or first >= min(others)
         height, width, channels = shape if self.channels_last else (*shape[1:], first)
         integers = np.issubdtype(space.dtype, np.integer)
+        if integers:
+            require_small_integers(space)
         self.scale = 1.0 / float(max(space.high.max(), 1)) if integers else 1.0
         layers: list[nn.Module] = []
         while not layers or max(height, width) > CELLS:

@@ -73,9 +73,14 @@ def _require_vector(space: gym.spaces.Box) -> None:
             "wrap the environment to give an image [height, width, channels] or a shorter vector"
         )
     if np.issubdtype(space.dtype, np.integer) and space.dtype != np.bool_:
-        low, high = int(space.low.min()), int(space.high.max())
-        if high - low > MAX_RANGE:
-            raise UserError(
-                f"observations are integers from {low:,} to {high:,}; wrap the environment to give them as floats if "
-                "they are quantities, as MultiDiscrete or one-hot if they are ids"
-            )
+        require_small_integers(space)
+
+
+def require_small_integers(space: gym.spaces.Box) -> None:
+    """Refuse integers whose range is so wide that a division by the largest would leave nothing of most of them."""
+    low, high = int(space.low.min()), int(space.high.max())
+    if high - low > MAX_RANGE:
+        raise UserError(
+            f"observations are integers from {low:,} to {high:,}; wrap the environment to give them as floats if "
+            "they are quantities, as MultiDiscrete or one-hot if they are ids"
+        )
