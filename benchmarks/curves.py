@@ -98,7 +98,10 @@ def read(path: Path) -> list[Row]:
 
 
 def draw(rows: list[Row], path: Path, points: int = 40) -> None:
-    """A panel for each task: the mean over seeds of every method, and each seed as a thin line."""
+    """A panel for each task: the mean over seeds of every method, and each seed as a thin line.
+
+    The colour is the explorer, the dashes are the algorithm.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -106,7 +109,9 @@ def draw(rows: list[Row], path: Path, points: int = 40) -> None:
     import matplotlib.pyplot as plt
 
     tasks, methods = (list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "method"))
-    explorers = list(dict.fromkeys(method.partition("+")[2] for method in methods))
+    algorithms, explorers = (
+        list(dict.fromkeys(method.partition("+")[part] for method in methods)) for part in (0, 2)
+    )
     measure = next(name for name in rows[0] if name not in COLUMNS)
     columns, lines = min(len(tasks), 3), -(-len(tasks) // 3)
     size = (3.8 * columns, 2.8 * lines)
@@ -122,8 +127,9 @@ def draw(rows: list[Row], path: Path, points: int = 40) -> None:
             series = [tuple(zip(*own, strict=True)) for own in seeds.values()]
             found = aggregate(series, common_grid([steps for steps, _ in series], points))
             colour = f"C{explorers.index(method.partition('+')[2])}"
-            axes.plot(found.grid, found.mean, color=colour, label=method)
-            axes.plot(found.grid, found.seeds.T, color=colour, linewidth=0.5, alpha=0.5)
+            style = ("-", "--", ":", "-.")[algorithms.index(method.partition("+")[0]) % 4]
+            axes.plot(found.grid, found.mean, style, color=colour, label=method)
+            axes.plot(found.grid, found.seeds.T, style, color=colour, linewidth=0.5, alpha=0.5)
         axes.set(title=task, xlabel="steps")
         axes.locator_params(axis="x", nbins=4)
         axes.legend(fontsize="x-small")
