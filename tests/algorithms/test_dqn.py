@@ -203,9 +203,12 @@ def test_killed_and_resumed_is_as_if_never_killed(tmp_path: Path) -> None:
             process.kill()
             process.wait()
             kills += 1
+            if (killed / "card.json").exists():  # the run was over, only the process was not
+                break
             process = start("resume", str(killed))
-    process.wait(120)
-    assert process.returncode == 0, process.stderr.read() if process.stderr else ""
+    else:
+        process.wait(120)
+        assert process.returncode == 0, process.stderr.read() if process.stderr else ""
     assert kills, "the run was over before the first kill"
     assert metrics(killed) == metrics(whole), f"random seed {seed}"
     assert json.loads((killed / "card.json").read_text())["parameters_added"] > 0

@@ -53,7 +53,7 @@ def test_a_preset_without_a_word_on_an_explorer_leaves_the_familys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "width"), [(8, 128), (10, 128), (12, 256), (14, 256), (24, 512), (40, 1024), (50, 2048)]
+    ("n", "width"), [(8, 128), (10, 128), (12, 256), (14, 256), (24, 512), (40, 1024), (50, 1536), (60, 2048)]
 )
 def test_formulas_of_the_size(n: int, width: int) -> None:
     cfg = default_config("dqn", "cae", None, f"DeepSea-{n}-v0?randomize_actions=false")
