@@ -226,7 +226,11 @@ def main() -> None:
         tries = [(f"{m}: {label}", flags) for m, group in chosen.items() for label, flags in group.items()]
         run([Trial("tune", m, 10, s, f) for s in SEEDS[:3] for m, f in tries], args.out, args.jobs)
     elif args.what == "climb":
-        for method in [args.method] if args.method else TRIES:
+        if args.method and args.method not in BEST:
+            parser.error(
+                f"{args.method} has no best try yet: tune --method {args.method}, then name it in BEST"
+            )
+        for method in [args.method] if args.method else BEST:
             ladder = [size for size in LADDER if args.start <= size <= args.end]
             climb(method, args.out, args.jobs, ladder, args.seeds)
     elif args.what == "ablate":
