@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import critex
+from critex.explorers import _alpha
 
 
 def embed(obs: Tensor, action: Tensor) -> Tensor:
@@ -180,6 +181,81 @@ def test_bad_calls() -> None:
 def test_bad_alpha(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha is"):
         critex.CAE(embed, alpha)
+
+
+class TestAutoAlpha:
+    """α from the scales of rewards and bonuses."""
+
+    @pytest.fixture(autouse=True)
+    def no_warmup(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_alpha, "WARMUP", 0)
+
+    def steps(self, t: int = 30, n: int = 2) -> tuple[Tensor, ...]:
+        """Observations, actions, ends of episodes and rewards, [T, N, …]."""
+        rng = torch.Generator().manual_seed(0)
+        obs, action, reward = (torch.randn(t, n, d, generator=rng) for d in (2, 1, 1))
+        return obs, action, torch.rand(t, n, generator=rng) < 0.2, 5 * reward.squeeze(-1)
+
+    def test_every_step_has_the_alpha_of_the_rewards_so_far(self) -> None:
+        raw, auto = critex.CAE(embed), critex.CAE(embed, "auto", gamma=0.9)
+        rule = _alpha.Alpha("auto", 0.9)
+        for obs, action, ended, reward in zip(*self.steps(), strict=True):
+            bonus = raw(obs, action, ended=ended)
+            alpha = rule.observe(reward, bonus, ended)
+            paid = auto(obs, action, ended=ended, rewards=reward)
+            torch.testing.assert_close(paid, alpha * bonus, rtol=1e-5, atol=0)
+            assert auto.alpha == pytest.approx(alpha, rel=1e-5)
+
+    @pytest.mark.parametrize("mode", ["next_step", "same_step"])
+    def test_a_rollout_is_its_steps(self, mode: Any) -> None:
+        obs, action, ended, reward = self.steps()
+        one, many = (critex.CAE(embed, "auto", autoreset=mode) for _ in range(2))
+        paid = [
+            one(o, a, ended=e, rewards=r) for o, a, e, r in zip(obs, action, ended, reward, strict=True)
+        ]
+        whole = many.rollout(obs.numpy(), action.numpy(), ended=ended.numpy(), rewards=reward.numpy())
+        np.testing.assert_allclose(whole, torch.stack(paid), rtol=1e-5)
+        assert many.alpha == pytest.approx(one.alpha)
+        assert (whole == 0).any() == (mode == "next_step")
+
+    def test_steps_that_only_reset_do_not_count(self) -> None:
+        obs, action, ended, reward = self.steps(n=1)
+        reset = torch.cat([torch.zeros(1, 1, dtype=torch.bool), ended[:-1]])
+        reset[1:] &= ~reset[:-1]  # what follows a reset is a step again
+        alphas = []
+        for spike in (0.0, 1e6):
+            explorer = critex.CAE(embed, "auto", autoreset="next_step")
+            explorer.rollout(obs, action, ended=ended & ~reset, rewards=torch.where(reset, spike, reward))
+            alphas.append(explorer.alpha)
+        assert reset.any() and alphas[0] == alphas[1]
+
+    def test_saving_resetting_and_a_number_instead(self) -> None:
+        obs, action, ended, reward = self.steps()
+        explorer, again = (critex.CAE(embed, "auto", num_envs=2) for _ in range(2))
+        explorer.rollout(obs[:20], action[:20], ended=ended[:20], rewards=reward[:20])
+        again.load_state_dict(explorer.state_dict())
+        rest = [
+            x.rollout(obs[20:], action[20:], ended=ended[20:], rewards=reward[20:]) for x in (explorer, again)
+        ]
+        assert torch.equal(*rest)
+        explorer.reset()
+        assert explorer.alpha == _alpha.RATIO
+        again.alpha = 0.3
+        assert again.peek(obs[0], action[0]).shape == (2,)
+        again(obs[0], action[0])
+        assert again.alpha == 0.3
+
+    def test_what_is_missing(self) -> None:
+        explorer = critex.CAE(embed, "auto")
+        with pytest.raises(ValueError, match="alpha='auto' needs rewards="):
+            explorer(OBS, ACTION, ended=[False])
+        with pytest.raises(ValueError, match="and ended="):
+            explorer(OBS, ACTION, rewards=[1.0])
+        with pytest.raises(ValueError, match=r"rewards must be \[1\], as actions; got \[2\]"):
+            explorer(OBS, ACTION, ended=[False], rewards=[1.0, 1.0])
+        with pytest.raises(ValueError, match="use 'auto'"):
+            critex.CAE(embed, "auto_decay")  # type: ignore[arg-type]
+        assert explorer.explorer is None  # nothing was remembered
 
 
 class TestInference:

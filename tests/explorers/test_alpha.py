@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import ExplorationConfig, _alpha
-from critex.explorers._alpha import RATIO, Alpha, fixed_alpha
+from critex.explorers._alpha import RATIO, Alpha, fixed_or_auto
 from critex.run.config import from_dict, to_dict
 
 GAMMA = 0.9
@@ -173,8 +173,22 @@ def test_the_option() -> None:
         from_dict(ExplorationConfig, {"alpha": "car"})
 
 
-@pytest.mark.parametrize("alpha", ["auto", float("nan"), -1.0])
-def test_other_loops_take_a_number(alpha: Any) -> None:
+@pytest.mark.parametrize("alpha", ["auto_decay", "car", float("nan"), -1.0])
+def test_other_loops_take_a_number_or_auto(alpha: Any) -> None:
     with pytest.raises(UserError, match="alpha"):
-        fixed_alpha(alpha)
-    assert fixed_alpha(0.5) == 0.5
+        fixed_or_auto(alpha)
+    assert fixed_or_auto(0.5).value == 0.5 and fixed_or_auto("auto", GAMMA).rule == "auto"
+
+
+def test_rows_of_some_environments() -> None:
+    """An environment without a row keeps its sum until its next one."""
+    reward, bonus, ended = steps(n=2)
+    some, both = Alpha("auto", GAMMA), Alpha("auto", GAMMA)
+    for t, (r, b, e) in enumerate(zip(reward, bonus, ended, strict=True)):
+        rows = [0, 1] if t < 20 else [1]
+        some.observe(r[rows], b[rows], e[rows], envs=rows)
+        both.observe(r, b, e)
+    sums = discounted(bonus, ended)
+    assert some.state_dict()["sums"][1] == pytest.approx(both.state_dict()["sums"][1])
+    assert some.state_dict()["sums"][0] == pytest.approx(0.0 if ended[19, 0] else sums[19, 0])
+    assert some.state_dict()["moments"][0][0] == 60

@@ -21,6 +21,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 import critex
+from critex.explorers import _alpha
 from critex.plugins.sb3 import ExplorerCallback
 
 from .line import Line
@@ -91,6 +92,39 @@ def test_the_bonus_in_the_replay_buffer_is_ours(n: int) -> None:
     buffer = agent.replay_buffer
     expected = [ours(buffer.observations[t], buffer.actions[t]) for t in range(buffer.pos)]
     np.testing.assert_allclose(buffer.rewards[: buffer.pos] - 1.0, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [SAC, PPO])
+def test_alpha_from_the_scales_of_rewards_and_bonuses(
+    algorithm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_alpha, "WARMUP", 10)
+    agent, callback = model(algorithm, n=2, gamma=0.8), ExplorerCallback("cae", alpha="auto")
+    rule, phases = _alpha.Alpha("auto", 0.8), []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            bonus = torch.from_numpy(callback.bonus)
+            alpha = rule.observe(torch.ones(bonus.shape), bonus, callback.rollout.ended)
+            assert callback.alpha == pytest.approx(alpha)
+            if algorithm is PPO:
+                stored = self.locals["rollout_buffer"].rewards
+            else:
+                buffer = self.model.replay_buffer
+                stored = buffer.rewards[buffer.pos - len(bonus) : buffer.pos]
+            np.testing.assert_allclose(stored, 1.0 + alpha * callback.bonus, rtol=1e-6)
+            phases.append(alpha)
+
+    agent.learn(128, callback=[callback, Look()])
+    assert len(set(phases)) > 1
+    agent.save(tmp_path / "agent.zip")
+    loaded = algorithm.load(tmp_path / "agent.zip", env=vector(2, continuous=algorithm is SAC))
+    again = ExplorerCallback("cae", alpha="auto")
+    loaded._setup_learn(0, again)
+    assert again.alpha == callback.alpha
 
 
 class StopAfter(BaseCallback):

@@ -20,6 +20,7 @@ from torchrl.envs.utils import check_env_specs
 
 import critex
 from critex.bonus import Gram
+from critex.explorers import _alpha
 from critex.plugins.torchrl import ExplorerLoss, ExplorerTransform, SharedGram
 
 from .line import Line
@@ -200,6 +201,19 @@ def test_the_loss_module_teaches(explorer: str) -> None:
         values.append(float(out))
     assert values[-1] < values[0]
     assert (value[0].weight.grad is not None) == (explorer == "cae_plus")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_alpha_from_the_scales_of_rewards_and_bonuses(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_alpha, "WARMUP", 5)
+    env, rule = explored(n=n, alpha="auto", gamma=0.8), _alpha.Alpha("auto", 0.8)
+    data = env.rollout(30, break_when_any_done=False).reshape(n, 30).transpose(0, 1)  # [T, N]
+    bonus, reward, ended = (data["next", key].squeeze(-1) for key in ("bonus", "reward", "done"))
+    alphas = [rule.observe(torch.ones(n), b, e) for b, e in zip(bonus, ended, strict=True)]
+    torch.testing.assert_close(reward, 1.0 + torch.tensor(alphas)[:, None] * bonus)
+    again = explored(n=n, alpha="auto")
+    again.load_state_dict(env.state_dict())
+    assert env.transform[1].alpha == again.transform[1].alpha == alphas[-1] != alphas[0]
 
 
 def test_the_memory_is_in_the_state_dict() -> None:

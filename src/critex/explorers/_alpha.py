@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 from torch import Tensor
@@ -21,15 +23,6 @@ RECENT = 10_000
 """Steps that the reported share of the bonus covers, with exponentially falling weights."""
 DENSE = 0.01
 """Minimum share of steps with a reward for a warning that the bonus is larger than the reward."""
-
-
-def fixed_alpha(alpha: float) -> float:
-    """α as a number, for users' loops and other trainers."""
-    if isinstance(alpha, str):
-        raise UserError(f"alpha={alpha!r} is a rule of critex's own algorithms; give a number")
-    if not (math.isfinite(alpha) and alpha >= 0):
-        raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
-    return float(alpha)
 
 
 class Moments:
@@ -80,25 +73,38 @@ class Alpha:
         self._recent = [0.0] * 4  # Σ|αβ|, Σ|r|, steps with a reward, steps
         self._warned = False
 
-    def observe(self, reward: Tensor, bonus: Tensor, ended: Tensor, continued: bool = True) -> float:
-        """Add steps [N] or [T, N], and return α; `continued`: they follow the steps of the last call."""
+    def observe(
+        self,
+        reward: Tensor,
+        bonus: Tensor,
+        ended: Tensor,
+        continued: bool = True,
+        envs: Sequence[int] | None = None,
+    ) -> float:
+        """Add steps [N] or [T, N], and return α.
+
+        `continued`: they follow the steps of the last call. `envs`: the environment of each row, if some have none.
+        """
         if not (self.rule or self.value):
             return self.value
         rewards, bonuses = reward.flatten().tolist(), bonus.flatten().tolist()
         if self.rule:
-            if not (continued and self._steps):
-                self._sums = [0.0] * reward.shape[-1]
-            self._add(rewards, bonuses, ended.flatten().tolist())
+            envs = range(reward.shape[-1]) if envs is None else envs
+            if not continued:
+                self._sums = []
+            self._sums += [0.0] * (max(envs, default=-1) + 1 - len(self._sums))
+            self._add(rewards, bonuses, ended.flatten().tolist(), envs)
             self.value = self._auto()
         n, falling = len(rewards), (1 - 1 / RECENT) ** len(rewards)
         new = (self.value * sum(map(abs, bonuses)), sum(map(abs, rewards)), n - rewards.count(0.0), n)
         self._recent = [falling * old + x for old, x in zip(self._recent, new, strict=True)]
         return self.value
 
-    def _add(self, rewards: list[float], bonuses: list[float], ended: list[bool]) -> None:
+    def _add(
+        self, rewards: list[float], bonuses: list[float], ended: list[bool], envs: Sequence[int]
+    ) -> None:
         sums = self._sums
-        for i, (r, b, end) in enumerate(zip(rewards, bonuses, ended, strict=True)):
-            env = i % len(sums)
+        for r, b, end, env in zip(rewards, bonuses, ended, cycle(envs), strict=False):
             sums[env] = self.gamma * sums[env] + b
             self._steps += 1
             if self._steps > WARMUP:
@@ -121,7 +127,7 @@ class Alpha:
             return {}
         if self.in_reward and not self._warned and bonus > reward and rewarded > DENSE * steps:
             self._warned = True
-            hint = "" if self.rule else "; if returns suffer, try a smaller --alpha, or --alpha auto"
+            hint = "" if self.rule else "; if returns suffer, try a smaller alpha, or alpha=auto"
             notice(
                 f"the bonus outweighs the reward: αβ is {bonus / reward:.3g} times as large per step{hint}"
             )
@@ -147,3 +153,29 @@ class Alpha:
         first, second, third = (Moments(*moments) for moments in state["moments"])
         self._moments = (first, second, third)
         self._recent, self._warned = list(state["recent"]), state["warned"]
+
+
+class HasAlpha:
+    """`alpha`, the current α, of a user's explorer: a number, or set by the rule `auto`. Assign a number to change it."""
+
+    _alpha: Alpha
+
+    @property
+    def alpha(self) -> float:
+        """The current α."""
+        return self._alpha.value
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._alpha.rule, self._alpha.value = "", fixed_or_auto(value).value
+
+
+def fixed_or_auto(alpha: float | str, gamma: float = 0.99) -> Alpha:
+    """α of a user's loop or another trainer: a number or `auto`."""
+    if alpha == "auto_decay":
+        raise UserError("alpha='auto_decay' needs the length of the run, which only critex's algorithms know; use 'auto'")
+    if isinstance(alpha, str) and alpha != "auto":
+        raise UserError(f"alpha is {alpha!r}; give a number, or 'auto'")
+    if not isinstance(alpha, str) and not (math.isfinite(alpha) and alpha >= 0):
+        raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
+    return Alpha(alpha, gamma)

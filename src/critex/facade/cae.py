@@ -21,7 +21,7 @@ from critex.data.tree import tree_leaves
 from critex.embedding import Embedding, Form
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
-from critex.explorers._alpha import fixed_alpha
+from critex.explorers._alpha import Alpha, HasAlpha, fixed_or_auto
 from critex.explorers.elliptical import Elliptical
 
 from ._loop import (
@@ -46,7 +46,7 @@ NEEDS_AN_ALGORITHM = {
 }
 
 
-class CAE(nn.Module):
+class CAE(HasAlpha, nn.Module):
     """The critic as an explorer in your own training loop, with no parameters added.
 
         explorer = critex.CAE(critic, alpha=0.2, envs=envs)
@@ -55,7 +55,8 @@ class CAE(nn.Module):
     Args:
         critic: the value network: a module, used through its `embed` method if it has one and through
             `critex.last_hidden` otherwise, or a function that returns φ [N, d].
-        alpha: exploration coefficient α.
+        alpha: exploration coefficient α: a number, or `"auto"`, which sets it from the scales of rewards and bonuses.
+            The attribute `alpha` is the current value.
         envs: the environment or vector environment of your loop. It is read once, for the number of environments,
             the actions and the autoreset mode; without it, give `num_actions` for discrete actions.
         embedding: `"state_action"` is φ(s,a) of a critic that takes the action. For a critic that takes only the
@@ -68,6 +69,7 @@ class CAE(nn.Module):
             resets and ignores the action (gymnasium's vector environments), or `"same_step"`, the first step of the
             next episode (also if you call `reset` yourself). Default: the mode of `envs`, else `"same_step"`.
         num_envs: rows of every call (inferred at the first call).
+        gamma: discount γ of your algorithm, for `alpha="auto"`.
         seed: seed of the draws of Thompson sampling.
         preset: `"paper"` or `"official"` (the released code); your options override it.
         ridge: λ in A = λI + Σφφᵀ.
@@ -82,7 +84,7 @@ class CAE(nn.Module):
     def __init__(
         self,
         critic: nn.Module | Callable[..., Tensor],
-        alpha: float = 1.0,
+        alpha: float | Literal["auto"] = 1.0,
         *,
         envs: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any] | None = None,
         embedding: Form | Literal["auto"] = "auto",
@@ -96,6 +98,7 @@ class CAE(nn.Module):
         strategy: str | None = None,
         scope: str | None = None,
         scaling: str | None = None,
+        gamma: float = 0.99,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -112,7 +115,7 @@ class CAE(nn.Module):
             num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
             if num_actions is None and action_dim is None:
                 num_actions, action_dim, bounds = of_envs[2:]
-        self.alpha = fixed_alpha(alpha)
+        self._alpha = fixed_or_auto(alpha, gamma)
         self._episodes = Episodes(autoreset or "same_step")
         embed = Batches(embed_of(critic))
         form = form_of(embed.embed) if embedding == "auto" else embedding
@@ -157,6 +160,7 @@ class CAE(nn.Module):
         next_obs: Array | None = None,
         ended: Array | None = None,
         episode_start: Array | None = None,
+        rewards: Array | None = None,
     ) -> Any:
         """α·β of one vector step, [N], then A ← A + φφᵀ. A tensor if `actions` is one, else an array.
 
@@ -167,12 +171,15 @@ class CAE(nn.Module):
             ended: [N], `terminated | truncated` of this step. It tells the explorer where episodes begin, and
                 which steps of a vector environment are only resets. These get no bonus and are not remembered.
             episode_start: [N], instead of `ended`: this is the first step of an episode.
+            rewards: [N], the rewards of this step without a bonus; `alpha="auto"` needs them, and `ended`.
         """
         step = self._transition(obs, actions, next_obs)
+        given = self._rewards(rewards, ended, step)
         begins, real = self._boundaries(len(step), ended, episode_start)
         step.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(step)
-        return self._paid(self._bonus(explorer, step, real), actions)
+        bonus = self._bonus(explorer, step, real)
+        return self._paid(self._weight(bonus, real, *given) * bonus, actions)
 
     def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
         """Scaled β of one vector step, [N]; rows that are only resets get no bonus and are not remembered."""
@@ -193,6 +200,7 @@ class CAE(nn.Module):
         next_obs: Array | None = None,
         ended: Array | None = None,
         episode_start: Array | None = None,
+        rewards: Array | None = None,
     ) -> Any:
         """α·β of a whole rollout in time order, [T, N]: the same as T calls, in one forward pass of the critic.
 
@@ -200,6 +208,7 @@ class CAE(nn.Module):
         critic is still the one that collected the rollout.
         """
         steps = self._transition(obs, actions, next_obs, rollout=True)
+        given = self._rewards(rewards, ended, steps)
         time, n = steps.reward.shape
         flags = [
             self._boundaries(n, *(None if x is None else x[t] for x in (ended, episode_start)))
@@ -218,7 +227,31 @@ class CAE(nn.Module):
             rows = torch.from_numpy(real)
             some = steps.map(lambda x: x[rows.to(x.device)].unsqueeze(1))
             bonus[rows] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
-        return self._paid(bonus, actions)
+        if given:  # α changes with every step
+            weights = (self._weight(bonus[t], real[t], *(x[t] for x in given)) for t in range(time))
+            return self._paid(torch.tensor(list(weights), dtype=bonus.dtype).unsqueeze(1) * bonus.cpu(), actions)
+        return self._paid(self.alpha * bonus, actions)
+
+    def _rewards(self, rewards: Array | None, ended: Array | None, steps: Transition) -> tuple[Tensor, ...]:
+        """(rewards, ended) in the shape of the steps, for the rule `auto`; nothing if α is a number."""
+        if not self._alpha.rule:
+            return ()
+        if rewards is None or ended is None:
+            raise UserError("alpha='auto' needs rewards=, those of the step without a bonus, and ended=")
+        given = {"rewards": rewards, "ended": ended}
+        tensors = {name: to_tensor(x, torch.device("cpu")) for name, x in given.items()}
+        for name, x in tensors.items():
+            if x.shape != steps.reward.shape:
+                raise UserError(f"{name} must be {list(steps.reward.shape)}, as actions; got {list(x.shape)}")
+        return tuple(tensors.values())
+
+    def _weight(self, bonus: Tensor, real: Flags, *given: Tensor) -> float:
+        """α of one vector step with the scaled bonuses [N]; `given`: what `_rewards` returned."""
+        if not given:
+            return self.alpha
+        reward, ended = given
+        rows = torch.from_numpy(real.nonzero()[0])
+        return self._alpha.observe(reward[rows], bonus.cpu()[rows], ended[rows], envs=rows.tolist())
 
     @torch.no_grad()
     def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
@@ -229,17 +262,18 @@ class CAE(nn.Module):
         _, scaled = explorer.measure(step.obs, step.action, step.next_obs)
         explorer._generator.set_state(draws)  # Thompson sampling draws for this call only
         explorer._delta = None
-        return self._paid(scaled, actions)
+        return self._paid(self.alpha * scaled, actions)
 
     def reset(self) -> None:
-        """Forget memory, scaler and episode boundaries. The networks of CAE+ are kept."""
+        """Forget memory, scaler, episode boundaries and what `alpha="auto"` has seen. The networks of CAE+ are kept."""
+        self._alpha = Alpha(self._alpha.rule or self.alpha, self._alpha.gamma)
         self._episodes = Episodes(self._episodes.autoreset)
         if self.explorer is not None:
             self._rebuild(self.explorer)
 
-    def _paid(self, scaled: Tensor, actions: Array) -> Any:
+    def _paid(self, bonus: Tensor, actions: Array) -> Any:
         """α·β in single precision, so that adding it keeps the dtype of the rewards."""
-        bonus = (self.alpha * scaled).to(torch.get_default_dtype())
+        bonus = bonus.to(torch.get_default_dtype())
         return bonus.to(actions.device) if isinstance(actions, Tensor) else bonus.numpy(force=True)
 
     # Inputs from the loop -----------------------------------------------------------------------------------
@@ -362,9 +396,12 @@ class CAE(nn.Module):
             "built": None if self.explorer is None else self._built,
             "num_envs": self._num_envs,
             "episodes": self._episodes.state(),
+            "alpha": self._alpha.state_dict(),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        if "alpha" in state:  # absent in states of older versions
+            self._alpha.load_state_dict(state["alpha"])
         if state["num_envs"] == self._num_envs:  # a lifelong memory may go on with other environments
             self._episodes.load(state["episodes"])
 
@@ -414,7 +451,10 @@ class CAEPlus(CAE):
     _method = "cae_plus"
 
     def __init__(
-        self, critic: nn.Module | Callable[..., Tensor], alpha: float = 1.0, **keywords: Any
+        self,
+        critic: nn.Module | Callable[..., Tensor],
+        alpha: float | Literal["auto"] = 1.0,
+        **keywords: Any,
     ) -> None:
         super().__init__(critic, alpha, **keywords)
         if self._dim is None or self._actions == (None, None):

@@ -19,6 +19,7 @@ from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.errors import UserError, unknown
 from critex.explorers import ExplorationConfig, Explorer, Setting, explorer_class, make_explorer
+from critex.explorers._alpha import Alpha
 
 # Options that only critex's own algorithms support.
 OURS_ONLY = ("rebuild_every", "rebuild_rows")
@@ -54,11 +55,13 @@ def explorer_options(name: str, options: Mapping[str, Any]) -> Any:
     return config(**options)
 
 
-def build_explorer(name: str, options: Any, setting: Setting, *, rollouts: bool) -> Explorer:
+def build_explorer(name: str, alpha: Alpha, options: Any, setting: Setting, *, rollouts: bool) -> Explorer:
     """The explorer, determined by the setting's seed; torch's global random state is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setting.own_seed())
-        return make_explorer(ExplorationConfig(explorer=name, bonus=options), setting, rollouts=rollouts)
+        explorer = make_explorer(ExplorationConfig(explorer=name, bonus=options), setting, rollouts=rollouts)
+    explorer.alpha = alpha
+    return explorer
 
 
 def without_critic(action_space: gym.Space[Any], reason: str) -> Embedding:

@@ -25,7 +25,7 @@ def learner_of(config: Any) -> type:
     return base
 
 
-def check(config: Any, base: type, name: str, options: Any) -> None:
+def check(config: Any, base: type, name: str, options: Any, rule: str) -> None:
     """Refuse configurations that would give wrong bonuses."""
     if config.is_multi_agent:
         raise UserError("critex.rllib supports a single agent")
@@ -39,6 +39,10 @@ def check(config: Any, base: type, name: str, options: Any) -> None:
         raise UserError(
             f"several Learners (num_learners={config.num_learners}) share a memory for PPO with explorer cae only; "
             "use one Learner and any number of env runners"
+        )
+    if rule and (issubclass(base, REPLAY) or config.num_learners > 1):
+        raise UserError(
+            f"alpha={rule!r} follows episodes, all of them in one Learner; replay buffers and several Learners need a number"
         )
     explorer = explorer_class(name)
     if not _episodic(explorer, options):

@@ -28,6 +28,7 @@ class AuditCallback(BaseCallback):
         super().__init__()
         self.explorer = explorer
         self._bonus: list[NDArray[np.float64]] = []  # of every collection phase, [T, N] each
+        self._alpha: list[float] = []  # of every row of them
         self._rewards: list[
             tuple[NDArray[Any], NDArray[Any]]
         ] = []  # of each step, copied and as SB3 has them
@@ -47,7 +48,7 @@ class AuditCallback(BaseCallback):
         if explorer.rollout is None or explorer.bonus is None:
             return
         if not explorer.on_policy:
-            self._bonus.append(explorer.bonus)
+            self._append(explorer.bonus)
             return
         buffer, rollout = self.locals["rollout_buffer"], explorer.rollout
         added = np.stack([after - before for before, after in self._rewards])
@@ -66,11 +67,15 @@ class AuditCallback(BaseCallback):
             bootstrapped=np.where(rollout.truncated.numpy(force=True), added, 0.0),
         )
 
+    def _append(self, bonus: NDArray[np.float64]) -> None:
+        self._bonus.append(bonus)
+        self._alpha += [self.explorer.alpha] * len(bonus)
+
     def _on_training_end(self) -> None:
         # A phase that another callback has stopped gets its bonus at the end of `learn`.
         bonus = self.explorer.bonus
         if not self.explorer.on_policy and bonus is not None and self._bonus and bonus is not self._bonus[-1]:
-            self._bonus.append(bonus)
+            self._append(bonus)
 
     def record(self) -> Record:
         """The last rollout, or everything in the replay buffer, which must not have wrapped around."""
@@ -88,7 +93,7 @@ class AuditCallback(BaseCallback):
 
         slim = buffer.optimize_memory_usage  # then s' is not stored, and not checked
         return Record(
-            alpha=self.explorer.alpha,
+            alpha=np.array(self._alpha)[-buffer.pos :, None],
             bonus=np.concatenate(self._bonus)[-buffer.pos :],
             stored_reward=buffer.rewards[rows].copy(),
             obs=filled(buffer.observations),

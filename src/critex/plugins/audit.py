@@ -83,7 +83,8 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
 class Record:
     """The loop's own data, in time order: the last T steps of each of its N environments."""
 
-    alpha: float
+    alpha: float | Array
+    """α, or α of every step [T, 1] if it changed."""
     bonus: Array
     """β [T, N], as the explorer gave it, without α."""
     stored_reward: Array

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ from critex.data import Transition
 from critex.data.tree import tree_map
 from critex.errors import UserError
 from critex.explorers import Elliptical, Setting
-from critex.explorers._alpha import fixed_alpha
+from critex.explorers._alpha import HasAlpha, fixed_or_auto
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -55,19 +55,22 @@ MOST_UNFINISHED = 1024  # episodic memories to keep; those of a dead runner are 
 Array = NDArray[np.float64]
 
 
-def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: Any) -> Any:
+def explore(
+    config: Any, explorer: str = "cae", alpha: float | Literal["auto"] = 0.1, **options: Any
+) -> Any:
     """The same config, whose Learner adds αβ to the reward.
 
     Args:
         config: an `AlgorithmConfig` of PPO, APPO, IMPALA, DQN or SAC on the new API stack, otherwise complete.
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
-        alpha: exploration coefficient α.
+        alpha: exploration coefficient α: a number, or "auto" (PPO, APPO and IMPALA), which sets it from the scales of
+            rewards and bonuses.
         options: options of the explorer, such as ridge=1.0 or scope="episodic".
     """
     if not isinstance(config, AlgorithmConfig):
         raise UserError(f"explore takes an AlgorithmConfig of RLlib, got {type(config).__name__}")
     base = learner_of(config)
-    check(config, base, explorer, explorer_options(explorer, options))
+    check(config, base, explorer, explorer_options(explorer, options), fixed_or_auto(alpha).rule)
     learner = base  # it has the explorer already if `explore` is called again
     if not issubclass(base, ExplorerLearner):
         learner = type(f"Explorer{base.__name__}", (ExplorerLearner, base), {"__module__": __name__})
@@ -75,7 +78,7 @@ def explore(config: Any, explorer: str = "cae", alpha: float = 0.1, **options: A
         others: Any = config.callbacks_on_algorithm_init or []
         others = [others] if callable(others) else [call for call in others if call is not name_sources]
         config.callbacks(on_algorithm_init=[*others, name_sources])
-    ours = {"explorer": explorer, "alpha": fixed_alpha(alpha), "options": dict(options)}
+    ours = {"explorer": explorer, "alpha": alpha, "options": dict(options)}
     return config.learners(
         learner_class=learner, learner_config_dict=config.learner_config_dict | {"critex": ours}
     )
@@ -104,12 +107,15 @@ class ExplorerLearner:
             self.bonus_connector.restore(state["critex"])
 
 
-class BonusConnector(ConnectorV2):
+class BonusConnector(HasAlpha, ConnectorV2):
     """Adds αβ to the rewards of episodes, before any other connector of the Learner's pipeline sees them."""
 
-    def __init__(self, learner: Any, *, explorer: str, alpha: float, options: dict[str, Any]) -> None:
+    def __init__(
+        self, learner: Any, *, explorer: str, alpha: float | Literal["auto"], options: dict[str, Any]
+    ) -> None:
         super().__init__()
-        self.alpha, config = alpha, learner.config
+        config = learner.config
+        self._alpha = fixed_or_auto(alpha, config.gamma)
         self.replayed, self.num_learners = isinstance(learner, REPLAY), config.num_learners
         (module,) = (module.unwrapped() for module in learner.module.values())
         if module.is_stateful():
@@ -120,7 +126,7 @@ class BonusConnector(ConnectorV2):
         embedding = critic.embedding(config.normalize_actions)
         setting = Setting(embedding, module.observation_space, seed=config.seed or 0)
         self.explorer: Any = build_explorer(
-            explorer, explorer_options(explorer, options), setting, rollouts=False
+            explorer, self._alpha, explorer_options(explorer, options), setting, rollouts=False
         )
         self.seen: dict[str, int] = {}
         """Replay: bit t of an episode's number is set once its step t is in the memory."""
@@ -138,6 +144,7 @@ class BonusConnector(ConnectorV2):
             bonuses = self._replayed(episodes, chunks)
         else:
             bonuses = [self._new(episode, chunk) for episode, chunk in zip(episodes, chunks, strict=True)]
+            self._observe(episodes, chunks, bonuses)
         for episode, bonus in zip(episodes, bonuses, strict=True):
             if (
                 episode.is_numpy
@@ -153,6 +160,13 @@ class BonusConnector(ConnectorV2):
             for key, value in self.explorer.metrics().items():
                 metrics.log_value(("explore", key), value, window=1)
         return batch
+
+    def _observe(self, episodes: list[Any], chunks: list[Transition], bonuses: list[Array]) -> None:
+        """Show rewards and bonuses of new steps to α; one part of an episode follows another, but not at once."""
+        for episode, chunk, bonus in zip(episodes, chunks, bonuses, strict=True):
+            rewards = torch.as_tensor(np.asarray(episode.get_rewards(), dtype=np.float64))
+            steps = (x.unsqueeze(1) for x in (rewards, torch.from_numpy(bonus), chunk.ended))  # [T] → [T, 1]
+            self._alpha.observe(*steps, continued=False)
 
     def _transition(self, episode: Any) -> Transition:
         """The steps of an episode, or of a part of one, [T, …]."""

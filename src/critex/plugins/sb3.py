@@ -14,7 +14,7 @@ The critic does not change while SB3 collects, so one pass of it gives the same 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from critex.data import Transition
 from critex.errors import UserError
 from critex.explorers import Explorer, Setting
-from critex.explorers._alpha import fixed_alpha
+from critex.explorers._alpha import HasAlpha, fixed_or_auto
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -47,12 +47,12 @@ from critex.plugins._sb3_steps import newest_steps, replayed_pairs, transitions 
 __all__ = ["AuditCallback", "ExplorerCallback", "critic_embedding"]
 
 
-class ExplorerCallback(BaseCallback):
+class ExplorerCallback(HasAlpha, BaseCallback):
     """r̃ = r + αβ in any model of Stable-Baselines3, from any explorer of critex.
 
     Args:
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
-        alpha: exploration coefficient α.
+        alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
         fresh: forget the memory that an earlier callback left on the model, or that was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
@@ -66,14 +66,14 @@ class ExplorerCallback(BaseCallback):
     def __init__(
         self,
         explorer: str = "cae",
-        alpha: float = 0.1,
+        alpha: float | Literal["auto"] = 0.1,
         *,
         fresh: bool = False,
         verbose: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(verbose)
-        self.name, self.alpha, self.fresh = explorer, fixed_alpha(alpha), fresh
+        self.name, self._alpha, self.fresh = explorer, fixed_or_auto(alpha), fresh
         self.options = explorer_options(explorer, options)
         self.rollout: Transition | None = None
         """The steps [T, N] that SB3 collected last, as the explorer saw them."""
@@ -106,12 +106,13 @@ class ExplorerCallback(BaseCallback):
                 self._restore(earlier.callback.saved() if isinstance(earlier, _Memory) else earlier)
         model.critex = _Memory(self)
         if self._last is None or model._last_obs is not self._last:
-            self._starts = np.ones(model.n_envs, dtype=bool)
+            self._starts, self._continued = np.ones(model.n_envs, dtype=bool), False
         self.training.attach()
 
     def _build(self, model: Any) -> None:
         setting = Setting(critic_embedding(model), model.observation_space, model.n_envs, model.seed or 0)
-        self.explorer = build_explorer(self.name, self.options, setting, rollouts=self.on_policy)
+        self._alpha.gamma = model.gamma
+        self.explorer = build_explorer(self.name, self._alpha, self.options, setting, rollouts=self.on_policy)
         optimizer = critic_optimizer(model)
         self.training = JointTraining(self.explorer, optimizer, self._sample, setting.own_seed())
 
@@ -154,27 +155,32 @@ class ExplorerCallback(BaseCallback):
         obs, action, dones, rows = newest_steps(buffer, self._steps, model.get_vec_normalize_env())
         starts = np.concatenate([self._starts[None], dones[:-1]])
         self._starts = dones[-1]
-        buffer.rewards[rows] += self.alpha * self._bonus(obs, action, last_obs, starts)
+        buffer.rewards[rows] += self._bonus(obs, action, buffer.rewards[rows], last_obs, starts)
 
     def _pay_rollout_buffer(self) -> None:
         buffer = self.locals["rollout_buffer"]
+        starts = buffer.episode_starts.astype(bool)
         bonus = self._bonus(
-            buffer.observations, buffer.actions, self.locals["new_obs"], buffer.episode_starts.astype(bool)
+            buffer.observations, buffer.actions, buffer.rewards, self.locals["new_obs"], starts
         )
-        buffer.rewards += (self.alpha * bonus).astype(buffer.rewards.dtype)
+        buffer.rewards += bonus.astype(buffer.rewards.dtype)
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
         if self.training.optimizer is not None:
             assert self.rollout is not None
             self._pairs = self.explorer.prepare(self.rollout).map(lambda x: x.flatten(0, 1))
         self._log()
 
-    def _bonus(self, obs: Any, action: Any, last_obs: Any, starts: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Scaled β [T, N] of the collected steps."""
+    def _bonus(
+        self, obs: Any, action: Any, reward: Any, last_obs: Any, starts: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """αβ [T, N] of the collected steps."""
         model: Any = self.model
         self.rollout = transitions(obs, action, last_obs, starts, self._ends, model)
-        bonus: NDArray[np.float64] = self.explorer.bonus_rollout(self.rollout).numpy(force=True)
-        self.bonus = bonus
-        return bonus
+        bonus = self.explorer.bonus_rollout(self.rollout)
+        alpha = self._alpha.observe(torch.from_numpy(reward), bonus, self.rollout.ended, self._continued)
+        self.bonus: NDArray[np.float64] | None = bonus.numpy(force=True)
+        self._continued = True
+        return alpha * self.bonus
 
     def _log(self) -> None:
         for key, value in self.explorer.metrics().items():

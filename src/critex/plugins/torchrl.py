@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +24,7 @@ from critex.data.tree import Tree
 from critex.embedding import Embedding, identity
 from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
-from critex.explorers._alpha import fixed_alpha
+from critex.explorers._alpha import HasAlpha, fixed_or_auto
 from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
 
@@ -46,12 +46,13 @@ from torchrl.objectives import LossModule  # noqa: E402
 Key = str | tuple[str, ...]
 
 
-class ExplorerTransform(Transform):  # type: ignore[misc]
+class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
     """r̃ = r + αβ in a TorchRL environment, from any explorer of critex.
 
     Args:
         explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
-        alpha: exploration coefficient α.
+        alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
+            Copies in several processes set their own.
         embed: φ of the critic, `(obs) → [N, d]`, or `(obs, action) → [N, d]` with takes_action=True;
             `critex.last_hidden(net)` makes one. Explorers with their own encoder do not need it.
         phi_key: instead of `embed`, the entry to which the policy writes φ. Collectors in other processes then compute φ
@@ -61,13 +62,14 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
             adds its `Gram.increment` and merges those of the others, every `sync_every` steps. Use a new file for
             each run.
+        gamma: discount γ of your algorithm, for alpha="auto".
         options: options of the explorer, such as ridge=1.0 or scope="episodic".
     """
 
     def __init__(
         self,
         explorer: str = "cae",
-        alpha: float = 0.1,
+        alpha: float | Literal["auto"] = 0.1,
         *,
         embed: Callable[..., Tensor] | None = None,
         phi_key: Key | None = None,
@@ -76,6 +78,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         in_keys: Sequence[Key] = ("observation",),
         reward_key: Key = "reward",
         bonus_key: Key = "bonus",
+        gamma: float = 0.99,
         seed: int = 0,
         shared: str | Path | None = None,
         sync_every: int = 1000,
@@ -89,7 +92,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             raise UserError("give dim=, the length of φ")
         if phi_key is not None and options.get("embedding") == "next_state":
             raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
-        self.name, self.alpha, self.seed = explorer, fixed_alpha(alpha), seed
+        self.name, self._alpha, self.seed = explorer, fixed_or_auto(alpha, gamma), seed
         self.options = explorer_options(explorer, options)
         # A tuple, so that the critic's parameters are not registered here.
         self._critic = (embed, phi_key, dim, takes_action)
@@ -118,7 +121,7 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
             setting = Setting(
                 self._embedding(space), observation_space, max(math.prod(env.batch_size), 1), self.seed
             )
-            self.explorer = build_explorer(self.name, self.options, setting, rollouts=False)
+            self.explorer = build_explorer(self.name, self._alpha, self.options, setting, rollouts=False)
             used = getattr(getattr(self.explorer, "embedding", None), "critic", None)
             if self.phi_key is not None and used is not setting.embedding.critic:
                 raise UserError(
@@ -208,7 +211,8 @@ class ExplorerTransform(Transform):  # type: ignore[misc]
         bonus = explorer.bonus(step).to(reward).reshape(reward.shape)
         self._starts = torch.zeros(n, dtype=torch.bool)
         next_tensordict.set(self.bonus_key, bonus)
-        next_tensordict.set(self.reward_key, reward + self.alpha * bonus)
+        alpha = self._alpha.observe(reward.reshape(n), bonus.reshape(n), step.ended)
+        next_tensordict.set(self.reward_key, reward + alpha * bonus)
         if self._pool is not None:
             self._unsynced += n
             if self._unsynced >= self.sync_every:
