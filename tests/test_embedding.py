@@ -95,6 +95,46 @@ def test_rollout_shapes() -> None:
     assert phi(torch.randn(5, 4, 2), torch.zeros(5, 4, dtype=torch.int64)).shape == (5, 4, 5)
 
 
+class Moody(nn.Module):
+    """A critic with layers that have a training mode."""
+
+    def __init__(self, takes_action: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2 + 2 * takes_action, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+        self.head = nn.Linear(8, 1)
+
+    def embed(self, obs: Tensor, *action: Tensor) -> Tensor:
+        return self.body(torch.cat([obs, *action], -1))
+
+
+@pytest.mark.parametrize("takes_action", [False, True])
+def test_the_bonus_uses_no_dropout_and_leaves_batch_norms_alone(takes_action: bool) -> None:
+    critic = Moody(takes_action)
+    phi = Embedding.of(critic.embed, 8, BOX, takes_action=takes_action)
+    obs, action = torch.randn(1, 2), torch.randn(1, 2)  # one row: a batch norm in training refuses it
+    first, before = phi(obs, action), critic.body[1].running_mean.clone()
+    assert torch.equal(phi(obs, action), first) and torch.equal(critic.body[1].running_mean, before)
+    assert all(module.training for module in critic.modules())
+    critic.eval()
+    assert torch.equal(phi(obs, action), first) and not critic.body[2].training
+
+
+def test_a_loop_with_one_environment_and_a_batch_norm() -> None:
+    critic = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    explorer = critex.CAE(critic, num_actions=3)
+    assert explorer(torch.randn(1, 2), torch.tensor([1])).shape == (1,)
+    assert critic.training and critic[1].num_batches_tracked == 0
+
+
+def test_a_critic_whose_widths_are_not_known_yet() -> None:
+    critic = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3))
+    explorer = critex.CAE(critic, num_actions=3)
+    explorer(torch.randn(2, 5), torch.tensor([1, 2]))
+    assert critex.last_hidden(critic).dim == 8
+    with pytest.raises(critex.UserError, match="dim=, the length of φ"):
+        critex.CAEPlus(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3)), num_actions=3)
+
+
 def test_unsupported_action_space() -> None:
     with pytest.raises(critex.UserError, match="not supported"):
         Embedding.of(double, 2, gym.spaces.MultiDiscrete([2, 2]), takes_action=False)

@@ -210,9 +210,7 @@ class TestAutoAlpha:
     def test_a_rollout_is_its_steps(self, mode: Any) -> None:
         obs, action, ended, reward = self.steps()
         one, many = (critex.CAE(embed, "auto", autoreset=mode) for _ in range(2))
-        paid = [
-            one(o, a, ended=e, rewards=r) for o, a, e, r in zip(obs, action, ended, reward, strict=True)
-        ]
+        paid = [one(o, a, ended=e, rewards=r) for o, a, e, r in zip(obs, action, ended, reward, strict=True)]
         whole = many.rollout(obs.numpy(), action.numpy(), ended=ended.numpy(), rewards=reward.numpy())
         np.testing.assert_allclose(whole, torch.stack(paid), rtol=1e-5)
         assert many.alpha == pytest.approx(one.alpha)

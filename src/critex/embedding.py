@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ from critex.errors import UserError, unknown
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
+WITH_MODES = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
+"""Layers that compute something else in training mode, and batch norms that change themselves."""
 
 
 def identity(phi: Tensor) -> Tensor:
@@ -92,15 +95,31 @@ class Embedding:
                 return width
 
     @property
+    def _owner(self) -> nn.Module:
+        """The module that `critic` is a method of; an empty one if it is a plain function."""
+        critic = self.critic
+        owner = critic.module if isinstance(critic, last_hidden) else getattr(critic, "__self__", None)
+        return owner if isinstance(owner, nn.Module) else nn.Module()
+
+    @property
     def device(self) -> torch.device:
         """The critic's device, if `critic` is a method of a module; else the CPU."""
-        owner = (
-            self.critic.module
-            if isinstance(self.critic, last_hidden)
-            else getattr(self.critic, "__self__", None)
-        )
-        weights = owner.parameters() if isinstance(owner, nn.Module) else iter(())
-        return next((weight.device for weight in weights), torch.device("cpu"))
+        return next((weight.device for weight in self._owner.parameters()), torch.device("cpu"))
+
+    @cached_property
+    def _with_modes(self) -> list[nn.Module]:
+        return [module for module in self._owner.modules() if isinstance(module, WITH_MODES)]
+
+    def phi(self, obs: Tree, *action: Tensor) -> Tensor:
+        """φ of the critic without dropout and with the running statistics of its batch norms, which stay unchanged."""
+        training = [module for module in self._with_modes if module.training]
+        for module in training:
+            module.eval()
+        try:
+            return self.critic(obs, *action)
+        finally:
+            for module in training:
+                module.train()
 
     @property
     def blocks(self) -> int:
@@ -109,7 +128,7 @@ class Embedding:
 
     def state(self, obs: Tree, action: Tensor) -> Tensor:
         """φ(s), or φ(s, 0) if the critic takes an action: [..., critic_dim]. The zero action has the shape of `action`."""
-        return self.critic(obs, torch.zeros_like(action)) if self.takes_action else self.critic(obs)
+        return self.phi(obs, torch.zeros_like(action)) if self.takes_action else self.phi(obs)
 
     def __call__(
         self,
@@ -125,7 +144,7 @@ class Embedding:
         """
         match self.form:
             case "state_action":
-                return self._to_length(project(self.critic(obs, action)))
+                return self._to_length(project(self.phi(obs, action)))
             case "next_state":
                 if next_obs is None:
                     raise ValueError("the next-state embedding φ(s') needs next_obs")
@@ -149,7 +168,7 @@ class Embedding:
             raise ValueError("φ(s) is the same for every action; use embedding=state_and_action or block")
         if self.takes_action:
             raise ValueError("comparing actions needs a critic that takes only the state")
-        state = project(self.critic(obs)).unsqueeze(-2)
+        state = project(self.phi(obs)).unsqueeze(-2)
         state = state.expand(*state.shape[:-2], self.action_dim, -1)
         if self.form == "block":
             return self._to_length(state)
@@ -190,7 +209,10 @@ class last_hidden:
     @property
     def dim(self) -> int:
         """The length of φ; before the first call, the input width of the layer defined last."""
-        return (self._layer or list(self._linears.values())[-1]).in_features
+        layer = self._layer or list(self._linears.values())[-1]
+        if not layer.in_features:
+            raise AttributeError("the width of a LazyLinear is known after its first call")
+        return layer.in_features
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         """φ, with its gradient."""

@@ -173,7 +173,9 @@ class HasAlpha:
 def fixed_or_auto(alpha: float | str, gamma: float = 0.99) -> Alpha:
     """α of a user's loop or another trainer: a number or `auto`."""
     if alpha == "auto_decay":
-        raise UserError("alpha='auto_decay' needs the length of the run, which only critex's algorithms know; use 'auto'")
+        raise UserError(
+            "alpha='auto_decay' needs the length of the run, which only critex's algorithms know; use 'auto'"
+        )
     if isinstance(alpha, str) and alpha != "auto":
         raise UserError(f"alpha is {alpha!r}; give a number, or 'auto'")
     if not isinstance(alpha, str) and not (math.isfinite(alpha) and alpha >= 0):

@@ -121,8 +121,8 @@ class CAE(HasAlpha, nn.Module):
         form = form_of(embed.embed) if embedding == "auto" else embedding
         if form not in get_args(Form):
             raise unknown("embedding", form, ["auto", *get_args(Form)])
-        # A tuple keeps the module behind `embed` from being registered: its parameters belong to the critic.
-        self._embed, self._form, self._seed = (embed,), form, seed
+        self._embed, self._form, self._seed = embed, form, seed
+        self._reader = Embedding(embed, 1, True, False, 1, "state_action")  # until the length of φ is known
         self._actions, self._bounds, self._num_envs = (num_actions, action_dim), bounds, num_envs
         self._dim: int | None = dim if dim is not None else getattr(embed.embed, "dim", None)
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
@@ -229,7 +229,9 @@ class CAE(HasAlpha, nn.Module):
             bonus[rows] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
         if given:  # α changes with every step
             weights = (self._weight(bonus[t], real[t], *(x[t] for x in given)) for t in range(time))
-            return self._paid(torch.tensor(list(weights), dtype=bonus.dtype).unsqueeze(1) * bonus.cpu(), actions)
+            return self._paid(
+                torch.tensor(list(weights), dtype=bonus.dtype).unsqueeze(1) * bonus.cpu(), actions
+            )
         return self._paid(self.alpha * bonus, actions)
 
     def _rewards(self, rewards: Array | None, ended: Array | None, steps: Transition) -> tuple[Tensor, ...]:
@@ -313,7 +315,7 @@ class CAE(HasAlpha, nn.Module):
                 raise UserError(
                     f"observations must be {wanted}, {list(shape)} first as actions; got {list(leaf.shape)}"
                 )
-        self._embed[0].row_axes = tree_leaves(state)[0].ndim - len(shape)
+        self._embed.row_axes = tree_leaves(state)[0].ndim - len(shape)
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
@@ -350,17 +352,14 @@ class CAE(HasAlpha, nn.Module):
 
     def _device(self) -> torch.device:
         """The critic's current device."""
-        if self.explorer is not None:
-            return self.explorer.embedding.device
-        return Embedding(self._embed[0], 1, True, False, 1, "state_action").device
+        return self._reader.device
 
     def _infer(self, step: Transition) -> Elliptical:
         """Build the explorer from the critic's output for a first step."""
-        form, embed = self._form, self._embed[0]
-        if form == "state_action":
-            phi = embed(step.obs, step.action)
+        if self._form == "state_action":
+            phi = self._reader.phi(step.obs, step.action)
         else:
-            phi = embed(step.next_obs if form == "next_state" else step.obs)
+            phi = self._reader.phi(step.next_obs if self._form == "next_state" else step.obs)
         if not isinstance(phi, Tensor) or phi.ndim != 2 or len(phi) != len(step.action):
             got = list(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
             raise UserError(f"the critic's φ must be a tensor [N, d] with N={len(step.action)}, got {got}")
@@ -371,7 +370,7 @@ class CAE(HasAlpha, nn.Module):
     def _build(self, dim: int, width: int) -> Elliptical:
         num_actions, action_dim = self._actions
         critic = Embedding(
-            critic=self._embed[0],
+            critic=self._embed,
             critic_dim=dim,
             takes_action=self._form == "state_action",
             discrete=num_actions is not None,
@@ -460,7 +459,7 @@ class CAEPlus(CAE):
         if self._dim is None or self._actions == (None, None):
             raise UserError(
                 "CAEPlus makes its networks at once: it needs envs= (or num_actions= or action_dim=), and dim=, the "
-                "length of φ, if the critic is a function"
+                "length of φ, if the critic is a function or has lazy layers"
             )
         self._build(self._dim, 0)
 

@@ -55,9 +55,7 @@ MOST_UNFINISHED = 1024  # episodic memories to keep; those of a dead runner are 
 Array = NDArray[np.float64]
 
 
-def explore(
-    config: Any, explorer: str = "cae", alpha: float | Literal["auto"] = 0.1, **options: Any
-) -> Any:
+def explore(config: Any, explorer: str = "cae", alpha: float | Literal["auto"] = 0.1, **options: Any) -> Any:
     """The same config, whose Learner adds αβ to the reward.
 
     Args:
@@ -164,9 +162,9 @@ class BonusConnector(HasAlpha, ConnectorV2):
     def _observe(self, episodes: list[Any], chunks: list[Transition], bonuses: list[Array]) -> None:
         """Show rewards and bonuses of new steps to α; one part of an episode follows another, but not at once."""
         for episode, chunk, bonus in zip(episodes, chunks, bonuses, strict=True):
-            rewards = torch.as_tensor(np.asarray(episode.get_rewards(), dtype=np.float64))
-            steps = (x.unsqueeze(1) for x in (rewards, torch.from_numpy(bonus), chunk.ended))  # [T] → [T, 1]
-            self._alpha.observe(*steps, continued=False)
+            rewards = np.asarray(episode.get_rewards(), dtype=np.float64)
+            reward, beta = (torch.from_numpy(x)[:, None] for x in (rewards, bonus))  # [T] → [T, 1]
+            self._alpha.observe(reward, beta, chunk.ended[:, None], continued=False)
 
     def _transition(self, episode: Any) -> Transition:
         """The steps of an episode, or of a part of one, [T, …]."""

@@ -176,11 +176,11 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         """αβ [T, N] of the collected steps."""
         model: Any = self.model
         self.rollout = transitions(obs, action, last_obs, starts, self._ends, model)
-        bonus = self.explorer.bonus_rollout(self.rollout)
-        alpha = self._alpha.observe(torch.from_numpy(reward), bonus, self.rollout.ended, self._continued)
-        self.bonus: NDArray[np.float64] | None = bonus.numpy(force=True)
-        self._continued = True
-        return alpha * self.bonus
+        beta = self.explorer.bonus_rollout(self.rollout)
+        alpha = self._alpha.observe(torch.from_numpy(reward), beta, self.rollout.ended, self._continued)
+        bonus: NDArray[np.float64] = beta.numpy(force=True)
+        self.bonus, self._continued = bonus, True
+        return alpha * bonus
 
     def _log(self) -> None:
         for key, value in self.explorer.metrics().items():
