@@ -22,6 +22,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.tune import register_env
 
 import critex
+from critex.explorers import _alpha
 from critex.plugins.audit import Record, Recorder, audit
 from critex.plugins.rllib import MOST_UNFINISHED, BonusConnector, explore
 
@@ -264,6 +265,28 @@ def test_the_buffer_names_the_episode_of_each_sample(kind: Any, buffer: str) -> 
     algorithm.stop()
 
 
+def test_alpha_from_the_scales_of_rewards_and_bonuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_alpha, "WARMUP", 10)
+    algorithm = explore(config(PPOConfig, gamma=0.8), "cae", alpha="auto").build()
+    ours, rule = connector(algorithm), _alpha.Alpha("auto", 0.8)
+    observe = ours._observe
+
+    def look(episodes: list[Any], chunks: list[Any], bonuses: list[Any]) -> None:
+        observe(episodes, chunks, bonuses)
+        for chunk, bonus in zip(chunks, bonuses, strict=True):
+            column = torch.from_numpy(bonus)[:, None]
+            rule.observe(torch.ones_like(column), column, chunk.ended[:, None], continued=False)
+
+    monkeypatch.setattr(ours, "_observe", look)
+    seen, _ = watched(algorithm)
+    result = algorithm.train()
+    assert ours.alpha == pytest.approx(rule.value) and ours.alpha != _alpha.RATIO
+    assert result["learners"]["explore"]["alpha"] == pytest.approx(ours.alpha)
+    paid = np.concatenate([episode.get_rewards() for episode in seen]) - 1.0
+    assert abs(paid).sum() > 0
+    algorithm.stop()
+
+
 def test_exploring_twice_changes_the_explorer() -> None:
     twice = explore(explore(config(DQNConfig), "cae", alpha=0.1), "rnd", alpha=0.3)
     assert len(twice.callbacks_on_algorithm_init) == 1
@@ -397,6 +420,9 @@ def test_what_is_refused() -> None:
         explore(config(PPOConfig).learners(num_learners=2), "rnd")
     with pytest.raises(critex.UserError, match="aggregator"):
         explore(config(IMPALAConfig).learners(num_aggregator_actors_per_learner=1), "cae")
+    for replayed_or_shared in (config(SACConfig), config(PPOConfig).learners(num_learners=2)):
+        with pytest.raises(critex.UserError, match="alpha='auto' follows episodes"):
+            explore(replayed_or_shared, "cae", alpha="auto")
     with pytest.raises(critex.UserError, match="AlgorithmConfig"):
         explore({}, "cae")
     whole = config(PPOConfig).env_runners(batch_mode="complete_episodes")

@@ -162,7 +162,7 @@ class BonusConnector(HasAlpha, ConnectorV2):
     def _observe(self, episodes: list[Any], chunks: list[Transition], bonuses: list[Array]) -> None:
         """Show rewards and bonuses of new steps to α; one part of an episode follows another, but not at once."""
         for episode, chunk, bonus in zip(episodes, chunks, bonuses, strict=True):
-            rewards = np.asarray(episode.get_rewards(), dtype=np.float64)
+            rewards = np.array(episode.get_rewards(), dtype=np.float64)  # a copy: torch wants to write
             reward, beta = (torch.from_numpy(x)[:, None] for x in (rewards, bonus))  # [T] → [T, 1]
             self._alpha.observe(reward, beta, chunk.ended[:, None], continued=False)
 
