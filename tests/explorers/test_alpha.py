@@ -177,6 +177,8 @@ def test_the_option() -> None:
 def test_other_loops_take_a_number_or_auto(alpha: Any) -> None:
     with pytest.raises(UserError, match="alpha"):
         fixed_or_auto(alpha)
+    with pytest.raises(UserError, match="gamma is 1.5"):
+        fixed_or_auto("auto", 1.5)
     assert fixed_or_auto(0.5).value == 0.5 and fixed_or_auto("auto", GAMMA).rule == "auto"
 
 

@@ -180,4 +180,6 @@ def fixed_or_auto(alpha: float | str, gamma: float = 0.99) -> Alpha:
         raise UserError(f"alpha is {alpha!r}; give a number, or 'auto'")
     if not isinstance(alpha, str) and not (math.isfinite(alpha) and alpha >= 0):
         raise UserError(f"alpha is {alpha}; the exploration coefficient must be finite and not negative")
+    if not 0 <= gamma <= 1:
+        raise UserError(f"gamma is {gamma}; the discount must be between 0 and 1")
     return Alpha(alpha, gamma)
