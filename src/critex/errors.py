@@ -25,9 +25,17 @@ def printable(text: str) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for an unknown name, with near matches if there are any."""
     known = sorted(known)
-    near = get_close_matches(name, known, n=3)
+    near = nearest(name, known)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three names like this one in any case, those that begin with it first."""
+    lower, names = name.lower(), {each.lower(): each for each in known}
+    longer = sorted((each for each in names if lower and each.startswith(lower)), reverse=True)
+    found = dict.fromkeys([*sorted(longer, key=len), *get_close_matches(lower, names, n=3)])
+    return [names[each] for each in found][:3]
 
 
 def require_widths(**widths: tuple[int, ...]) -> None:

@@ -74,6 +74,8 @@ def test_options_choose_runs_and_failures_show_the_end_of_their_log(
     [
         ("run mujoco-v5", "unknown suite 'mujoco-v5'; did you mean mujoco-v4"),
         ("show mojoco-v4", "did you mean mujoco-v4"),
+        ("run deepsea --task DeepSea-10", "did you mean DeepSea-10-v0"),
+        ("run deepsea --only DQN+CAE", "did you mean dqn.cae"),
         ("run", "NAME"),
         ("rum", "did you mean run"),
         ("run smoke --budget 0", "budget is 0.0"),

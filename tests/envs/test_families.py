@@ -44,6 +44,9 @@ def test_mujoco_v4_with_its_options_and_without_a_warning() -> None:
         ("CartPol-v1", "CartPole-v1"),
         ("Cartpole-v7", "CartPole-v1"),
         ("DeepSea-v0", "DeepSea-"),
+        ("DeepSea-10", "mean DeepSea-10-v0 or"),  # without its version it would miss the settings of its id
+        ("CartPole", "mean CartPole-v1"),
+        ("swimmer-v4", "mean Swimmer-v4"),
         ("qqq", "registry"),
     ],
 )

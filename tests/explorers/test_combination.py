@@ -102,7 +102,7 @@ def test_times_binds_closer_than_plus() -> None:
     ("name", "options", "message"),
     [
         ("e3b*novelty", {}, "did you mean noveld"),
-        ("e3b*", {}, "unknown explorer ''"),
+        ("e3b*", {}, "name two explorers, or one alone"),
         ("e3b*noveld", {"recompute": True}, "outlives the episode"),
         ("rnd+icm", {"bonus_in": "value"}, "cannot compare actions"),
         ("none+cae", {}, "name two explorers, or one alone"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -17,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import gymnasium as gym
 
-from critex.errors import UserError
+from critex.errors import UserError, nearest
 
 BUILTIN = {
     "DeepSea": "critex.envs.deepsea:DeepSea",
@@ -99,6 +98,9 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             raise UserError(f'{env_id} cannot be made ({error}); pip install "{family.install}"') from error
     if family and family.defaults:
         kwargs = {**_named(family.defaults), **kwargs}
+    # gymnasium would take the newest version of an id without one, and no preset would know the id
+    if env_id.rpartition(":")[2] not in gym.registry:
+        raise UserError(_unknown(env_id))
     wrap, own = _wrapper(family, kwargs)
     try:
         with warnings.catch_warnings():
@@ -108,8 +110,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     except UserError:
         raise
     except (gym.error.Error, ImportError) as error:
-        known = env_id.rpartition(":")[2] in gym.registry
-        raise UserError(_broken(env_id, error) if known else _unknown(env_id)) from error
+        raise UserError(_broken(env_id, error)) from error
     except Exception as error:
         if not kwargs:  # a bug in the environment: show its traceback
             raise
@@ -200,7 +201,7 @@ def _broken(env_id: str, error: Exception) -> str:
 
 
 def _unknown(env_id: str) -> str:
-    near = difflib.get_close_matches(env_id, list(gym.registry), n=3, cutoff=0.6)
+    near = nearest(env_id, gym.registry)
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near

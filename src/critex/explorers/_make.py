@@ -38,7 +38,9 @@ def explorer_class(name: str) -> type[Any]:
         from critex.explorers.combination import combination
 
         symbol, first, second = parts
-        if "none" in (first, second):
+        if name.lower() == "cae+":
+            raise UserError("the explorer CAE+ is called cae_plus")
+        if {"none", ""} & {first, second}:
             raise UserError(f"{name} combines an explorer with none; name two explorers, or one alone")
         return combination(symbol, explorer_class(first), explorer_class(second))
     found: type[Any] = EXPLORERS.get_or_error(name)
