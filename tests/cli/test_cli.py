@@ -89,6 +89,11 @@ def test_precedence_of_preset_and_flag() -> None:
         (["train", "dqn", "--explorer", "cae", "--rige", "1"], "did you mean --bonus.ridge?"),
         (["train", "dqn", "--rige", "1"], "did you mean --bonus.ridge with --explorer cae?"),
         (["train", "dqn", "--bonus.u_dim", "9"], "did you mean --bonus.u-dim with --explorer cae_plus?"),
+        (["train", "dqn", "--explorer", "cae", "--bonus.memory", "x"], "unknown option --bonus.memory (see"),
+        (["train", "dqn", "--explorer", "cae*cae", "--bonus.first.rigde", "1"], "mean --bonus.first.ridge?"),
+        (["train", "dqn", "-env", "CartPole-v1"], "unknown option -env; did you mean --env?"),
+        (["train", "dqn", "--hidden", "8,8"], "--hidden takes numbers separated by spaces, not '8,8' (see"),
+        (["eval", "{tmp}", "{tmp}"], "unexpected: {tmp} (see"),
         (["train", "dqn", "--xyzzy"], "unknown option --xyzzy (see"),
         (
             ["train", "dqn", "--env", "no_such_module:X-v0", "--out", "{tmp}/x"],

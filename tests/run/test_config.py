@@ -130,7 +130,7 @@ def test_unreadable_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read .*config.toml: .*line 2"):
         read_config(tmp_path)
     (tmp_path / CONFIG).write_text("[config]\n")
-    with pytest.raises(UserError, match=r"cannot read .*algorithm"):
+    with pytest.raises(UserError, match=r"cannot read .*it has no 'algorithm'"):
         read_config(tmp_path)
 
 

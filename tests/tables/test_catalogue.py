@@ -177,6 +177,7 @@ def test_a_broken_line_is_named_and_the_rest_counted(runs: Path, capsys: pytest.
         (["mujoco-v4", "--curves", "a.png"], "there are no runs to draw curves of yet"),
         (["parameters", "--curves", "a.png"], "counts parameters and has no curves"),
         (["mujoco-v4", "--curves", "a.png", "--out", "a.csv"], "give --out another name"),
+        (["mujoco-v4", "--out", "a.html"], "written as .md, .tex, .csv or .txt"),
         (["mujoco-v4", "--curves", "a.jpg"], "written as .png or .svg, not as a.jpg"),
         (["mujoco-v4", "--runs", "OTHER"], "no suite.toml"),
         (

@@ -216,18 +216,22 @@ def _refuse_unknown(
     flags = {flag: flag for option in known for flag in option.flags}
     for arg in args:
         flag = arg.partition("=")[0]
-        if flag.startswith("--") and flag.replace("_", "-") not in flags:
-            near = _closest(flag.replace("_", "-"), {**elsewhere(), **flags})
+        plain = flag.replace("_", "-")
+        if (flag.startswith("--") and plain not in flags) or f"-{plain}" in flags:
+            near = _closest(plain, {**elsewhere(), **flags})
             hint = f"; did you mean {near}?" if near else ""
             raise UserError(f"unknown option {flag}{hint} (see {prog} --help)")
 
 
 def _closest(flag: str, suggestions: Mapping[str, str]) -> str | None:
-    """The suggestion for the nearest flag; `--ridge` also matches `--bonus.ridge`."""
-    names = {name.removeprefix("--"): text for name, text in suggestions.items()}
-    leaves = {name.rpartition(".")[2]: text for name, text in names.items()}
-    near = get_close_matches(flag.removeprefix("--"), candidates := leaves | names, n=1)
-    return candidates[near[0]] if near else None
+    """The suggestion for the nearest flag by its last part: `--ridge` and `--bonus.rigde` match `--bonus.ridge`."""
+
+    def leaf(name: str) -> str:
+        return name.lstrip("-").rpartition(".")[2]
+
+    near = get_close_matches(leaf(flag), dict.fromkeys(map(leaf, suggestions)), n=1)
+    same = [name for name in suggestions if leaf(name) in near]
+    return suggestions[get_close_matches(flag, same, n=1, cutoff=0)[0]] if same else None
 
 
 def _message(box: str) -> str:
@@ -242,6 +246,9 @@ def _message(box: str) -> str:
     message = re.sub(
         number, lambda m: f"{m[1]} takes a {'whole number' if m[2] else 'number'}, not {m[3]}", message
     )
+    message = re.sub("^Unrecognized options: ", "unexpected: ", message)
+    numbers = r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]"
+    message = re.sub(numbers, r"\1 takes numbers separated by spaces, not \2", message)
     # An option of several types: tyro adds the error of each.
     several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
     return re.sub(

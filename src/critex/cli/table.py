@@ -10,7 +10,7 @@ from critex.cli import problems_to_stderr
 from critex.cli.options import parse
 from critex.errors import UserError
 
-SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".txt": "terminal", "": "terminal"}
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Options:
     runs: Path | None = None
     """Directory of the suite's runs; without it, only the paper's numbers are shown."""
     format: Literal["terminal", "markdown", "latex", "csv"] | None = None
-    """Format of the table; by default from the extension of --out (.md, .tex, .csv), otherwise for a terminal."""
+    """Format of the table; by default from the extension of --out (.md, .tex, .csv, .txt), otherwise for a terminal."""
     out: Path | None = None
     """File to write instead of printing."""
     curves: Path | None = None
@@ -39,13 +39,17 @@ def main(args: list[str]) -> None:
 
     if options.curves and options.out == options.curves.with_suffix(".csv"):
         raise UserError(f"--curves writes its numbers to {options.out}; give --out another name")
+    suffix = options.out.suffix if options.out else ""
+    if not options.format and suffix not in SUFFIXES:
+        raise UserError(
+            f"a table is written as .md, .tex, .csv or .txt, not as {options.out}; or add --format"
+        )
     table, problems = table_named(options.name), list[str]()
     grid, cells = fill(table, options.runs, problems)
     problems_to_stderr(problems)
     if options.curves:
         write_curves(table, grid, cells, options.curves)
-    out = options.out
-    format_ = options.format or SUFFIXES.get(out.suffix if out else "", "terminal")
+    out, format_ = options.out, options.format or SUFFIXES[suffix]
     if out:
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -91,7 +91,9 @@ def read_config(run: Path | str) -> tuple[str, dict[str, Any]]:
             for parent in parents:
                 table = table.setdefault(parent, {})
             table[key] = None
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise UserError(f"cannot read {path}: it has no {error}") from error
+    except (TypeError, AttributeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     return algorithm, config
 
