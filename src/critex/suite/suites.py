@@ -15,8 +15,11 @@ SEEDS = (1, 2, 3, 4, 5)
 
 SEAS = (6, 8, 10, 12, 14, 16, 20, 24, 30, 40, 50)
 
-MULTI_ROOM, DOOR_KEY, KEY_CORRIDOR = (
-    *("MiniGrid-MultiRoom-N4-S5-v1", "MiniGrid-DoorKey-8x8-v0", "MiniGrid-KeyCorridorS3R3-v0"),
+MULTI_ROOM = "MiniGrid-MultiRoom-N4-S5-v1"
+# With 300,000 steps PPO alone solves KeyCorridorS3R1, and on S3R3 nearly every method fails.
+MINIGRID = (
+    MULTI_ROOM,
+    *(f"MiniGrid-{name}-v0" for name in ("DoorKey-8x8", "KeyCorridorS3R2", "KeyCorridorS3R3")),
 )
 # One change at a time. The preset has a scaled, squared bonus and an episodic memory.
 CAE_VARIANTS = {
@@ -128,7 +131,7 @@ _SUITES = (
     Suite(
         "minigrid",
         "PPO with eight exploration methods on MiniGrid, and ablations of CAE and CAE+ on one task",
-        tasks=tuple(Task(env, 300_000) for env in (MULTI_ROOM, DOOR_KEY, KEY_CORRIDOR)),
+        tasks=tuple(Task(env, 300_000) for env in MINIGRID),
         methods=(
             *(Method("ppo", e) for e in "none cae cae_plus e3b rnd icm ride noveld".split()),
             *(Method("ppo", "cae", v, flags, (MULTI_ROOM,)) for v, flags in CAE_VARIANTS.items()),
