@@ -127,6 +127,17 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(
     assert again.alpha == callback.alpha
 
 
+def test_alpha_sees_rewards_without_the_value_after_a_truncation() -> None:
+    """SB3 adds γV(s') to the reward where an episode is truncated; the environment itself pays nothing here."""
+    agent = model(PPO, env=vector(truncate=True, reward=0.0))
+    with torch.no_grad():
+        agent.policy.value_net.bias.fill_(100.0)
+    callback = ExplorerCallback("cae", alpha=0.5)
+    agent.learn(32, callback=callback)
+    assert callback.explorer.alpha.metrics()["bonus_share"] == 1.0
+    assert agent.rollout_buffer.rewards.max() > 50
+
+
 class StopAfter(BaseCallback):
     """Stops `learn` after so many steps."""
 

@@ -81,6 +81,9 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         """Their scaled β [T, N], without α."""
         self._steps = 0  # collected since SB3 trained last
         self._ends: list[tuple[int, int, dict[str, Any]]] = []  # (t, env, info) where an episode ended
+        self._rewards: list[
+            NDArray[Any]
+        ] = []  # of each step, before SB3 adds γV where an episode was truncated
         self._last: Any = None  # the last s'; a model that still has it continues without a reset
 
     # Set-up.
@@ -121,6 +124,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     def _on_rollout_start(self) -> None:
         self._steps = 0
         self._ends.clear()
+        self._rewards.clear()
 
     def _on_step(self) -> bool:
         dones = self.locals["dones"].tolist()
@@ -129,6 +133,8 @@ class ExplorerCallback(HasAlpha, BaseCallback):
             self._ends += [(self._steps, i, infos[i]) for i in ended]
             if not self.on_policy and _dumps_log(self.model, len(ended), self.locals["log_interval"]):
                 self._log()
+        if self.on_policy:
+            self._rewards.append(self.locals["rewards"].copy())
         self._steps += 1
         return True
 
@@ -161,7 +167,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         buffer = self.locals["rollout_buffer"]
         starts = buffer.episode_starts.astype(bool)
         bonus = self._bonus(
-            buffer.observations, buffer.actions, buffer.rewards, self.locals["new_obs"], starts
+            buffer.observations, buffer.actions, np.stack(self._rewards), self.locals["new_obs"], starts
         )
         buffer.rewards += bonus.astype(buffer.rewards.dtype)
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
