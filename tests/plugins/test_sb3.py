@@ -385,6 +385,30 @@ def test_a_second_call_of_learn_goes_on_with_the_memory() -> None:
     assert agent.critex.callback.explorer.gram.log_det() > before
 
 
+class Interrupt(BaseCallback):
+    """Ctrl-C in the second collection phase."""
+
+    def _on_step(self) -> bool:
+        if self.n_calls > 40:
+            raise KeyboardInterrupt
+        return True
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_after_an_interrupt_only_learn_with_the_callback_trains_the_explorer(algorithm: Any) -> None:
+    agent, callback = model(algorithm), ExplorerCallback("rnd")
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(200, callback=[callback, Interrupt()])
+
+    def trained(**keywords: Any) -> bool:
+        before = [p.clone() for p in callback.explorer.learned()]
+        agent.learn(64, **keywords)
+        return not all(map(torch.equal, before, callback.explorer.learned()))
+
+    assert not trained() and not trained(reset_num_timesteps=False)
+    assert trained(callback=callback)
+
+
 def test_monitor_and_evaluation_stay_extrinsic() -> None:
     for algorithm in (PPO, SAC):
         agent = model(algorithm)

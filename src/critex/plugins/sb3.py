@@ -196,9 +196,13 @@ class ExplorerCallback(HasAlpha, BaseCallback):
 
     # Learning.
 
-    def _sample(self, generator: torch.Generator) -> Transition:
+    def _sample(self, generator: torch.Generator) -> Transition | None:
         """A batch for the explorer's loss: of the rollout, or of the replay buffer."""
         model: Any = self.model
+        if (
+            model._last_obs is not self._last
+        ):  # an interrupted `learn` was followed by one without this callback
+            return None
         if not self.on_policy:
             return replayed_pairs(model, generator)
         rollout = self._pairs
