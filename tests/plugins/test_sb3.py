@@ -385,6 +385,19 @@ def test_a_second_call_of_learn_goes_on_with_the_memory() -> None:
     assert agent.critex.callback.explorer.gram.log_det() > before
 
 
+def test_a_callback_that_goes_on_with_another_model_leaves_each_its_own_memory() -> None:
+    callback = ExplorerCallback("cae", alpha="auto")
+    first, second = model(PPO), model(PPO, n=2)
+    first.learn(32, callback=callback)
+    log_det, rule = callback.explorer.gram.log_det(), callback.explorer.alpha.state_dict()
+    second.learn(64, callback=callback)
+    assert callback.explorer.alpha.state_dict()["steps"] == 64
+    first._setup_learn(0, callback)
+    assert torch.equal(callback.explorer.gram.log_det(), log_det)
+    assert callback.explorer.alpha.state_dict() == rule
+    assert callback.explorer.embedding.critic.__self__.policy is first.policy
+
+
 class Interrupt(BaseCallback):
     """Ctrl-C in the second collection phase."""
 

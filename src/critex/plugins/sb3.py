@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from critex.data import Transition
 from critex.errors import UserError
 from critex.explorers import Explorer, Setting
-from critex.explorers._alpha import HasAlpha, fixed_or_auto
+from critex.explorers._alpha import Alpha, HasAlpha, fixed_or_auto
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -85,6 +85,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
             NDArray[Any]
         ] = []  # of each step, before SB3 adds γV where an episode was truncated
         self._last: Any = None  # the last s'; a model that still has it continues without a reset
+        self._memory: _Memory | None = None  # on the model of the last `learn`
 
     # Set-up.
 
@@ -103,20 +104,22 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         earlier = model.__dict__.get("critex")
         if isinstance(earlier, _Memory):
             earlier.callback.training.detach()
-        if not (isinstance(earlier, _Memory) and earlier.callback is self):
+        if self._memory is None or earlier is not self._memory:
+            if self._memory is not None:  # another model's
+                self._memory.keep()
             self._build(model)
             if earlier is not None and not self.fresh:
-                self._restore(earlier.callback.saved() if isinstance(earlier, _Memory) else earlier)
-        model.critex = _Memory(self)
+                self._restore(earlier.saved() if isinstance(earlier, _Memory) else earlier)
+            self._memory = model.critex = _Memory(self)
         if self._last is None or model._last_obs is not self._last:
             self._starts, self._continued = np.ones(model.n_envs, dtype=bool), False
         self.training.attach()
 
     def _build(self, model: Any) -> None:
         setting = Setting(critic_embedding(model), model.observation_space, model.n_envs, model.seed or 0)
-        self._alpha.gamma = model.gamma
+        self._alpha = Alpha(self._alpha.rule or self.alpha, model.gamma)
         self.explorer = build_explorer(self.name, self._alpha, self.options, setting, rollouts=self.on_policy)
-        optimizer = critic_optimizer(model)
+        self._num_envs, optimizer = model.n_envs, critic_optimizer(model)
         self.training = JointTraining(self.explorer, optimizer, self._sample, setting.own_seed())
 
     # Collecting.
@@ -215,7 +218,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     def saved(self) -> dict[str, Any]:
         """Which explorer this is, and its state, in plain values."""
         state = {"explorer": self.explorer.state_dict(), "training": self.training.state_dict()}
-        identity = {"explorer": self.name, "options": repr(self.options), "num_envs": self.model.n_envs}
+        identity = {"explorer": self.name, "options": repr(self.options), "num_envs": self._num_envs}
         return {**identity, "state": to_bytes(state)}
 
     def _restore(self, saved: dict[str, Any]) -> None:
@@ -240,13 +243,22 @@ class _Memory:
     a saved model loads without critex, and the state is read with `weights_only=True`.
     """
 
-    __slots__ = ("callback",)
+    __slots__ = ("_kept", "callback")
 
     def __init__(self, callback: ExplorerCallback) -> None:
         self.callback = callback
+        self._kept: dict[str, Any] | None = None
+
+    def keep(self) -> None:
+        """Keep the current state: the callback goes on with another model."""
+        self._kept = self.saved()
+
+    def saved(self) -> dict[str, Any]:
+        """Which explorer this is, and its state, in plain values."""
+        return self._kept or self.callback.saved()
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        return dict, (self.callback.saved(),)
+        return dict, (self.saved(),)
 
 
 def _dumps_log(model: Any, ended: int, log_interval: int | None) -> bool:
