@@ -1,4 +1,4 @@
-"""Options of PPO: when an update ends, whole rollouts, recomputed bonuses, hand-written gradients."""
+"""Options of PPO: when an update ends, whole rollouts, no recomputed bonuses, hand-written gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from critex.algorithms import ppo
 from critex.errors import UserError
-from critex.explorers import EllipticalConfig
 from tests.algorithms.conftest import metrics
 
 SMALL: dict[str, Any] = {
@@ -47,13 +46,10 @@ def test_steps_beyond_whole_rollouts_are_announced(
     assert "whole rollouts of 128 steps: 640 of 700" in capsys.readouterr().err
 
 
-def test_recompute_without_an_explorer_changes_nothing(train: Callable[..., Path]) -> None:
-    assert metrics(train("ppo", "a", **SMALL, recompute=True)) == metrics(train("ppo", "b", **SMALL))
-
-
-def test_recompute_cannot_know_first_steps(train: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match="recompute cannot tell which step begins an episode"):
-        train("ppo", **SMALL, recompute=True, explorer="cae", bonus=EllipticalConfig(zero_first=True))
+def test_recompute_needs_replayed_transitions(train: Callable[..., Path]) -> None:
+    """Measured again, a bonus would contain its own step: the whole rollout is in A before the update."""
+    with pytest.raises(UserError, match="recompute is for replayed transitions"):
+        train("ppo", **SMALL, recompute=True, explorer="cae")
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])

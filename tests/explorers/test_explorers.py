@@ -386,6 +386,10 @@ def test_mixing() -> None:
             ExplorationConfig(explorer="noveld", bonus=NovelDConfig(first_visit_only=False), recompute=True),
             "cannot compute a stored bonus again",
         ),
+        (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(zero_first=True), recompute=True),
+            "recompute cannot tell which step begins an episode",
+        ),
         (ExplorationConfig(explorer="counts", recompute=True), "use --bonus.key obs"),
         (ExplorationConfig(explorer="rnd+counts", recompute=True), "use --bonus.second.key obs"),
         (

@@ -77,6 +77,10 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     if measured_later and explorer.episodic:
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
         raise UserError(f"{measured_later} needs a memory that outlives the episode; {hint}")
+    if cfg.recompute and rollouts:
+        raise UserError(
+            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
+        )
     if cfg.recompute:
         for part in explorer.modules():
             if isinstance(part, Explorer) and not part.measures:
