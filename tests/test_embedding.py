@@ -7,7 +7,9 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 import critex
 from critex.embedding import Embedding
@@ -117,6 +119,30 @@ def test_the_bonus_uses_no_dropout_and_leaves_batch_norms_alone(takes_action: bo
     assert all(module.training for module in critic.modules())
     critic.eval()
     assert torch.equal(phi(obs, action), first) and not critic.body[2].training
+
+
+class Asking(nn.Module):
+    """A critic whose own `forward` has modes, as have its attention and its spectral norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = spectral_norm(nn.Linear(2, 8))
+        self.attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        tokens = self.body(obs).unsqueeze(1).repeat(1, 4, 1)
+        phi = self.attention(tokens, tokens, tokens)[0].mean(1)
+        return self.head(F.dropout(phi, 0.5, self.training))
+
+
+def test_the_bonus_uses_no_dropout_inside_a_forward() -> None:
+    critic = Asking()
+    phi = Embedding.of(critex.last_hidden(critic), 8, DISCRETE, takes_action=False)
+    obs, before = torch.randn(5, 2), [buffer.clone() for buffer in critic.buffers()]
+    first = phi.phi(obs)
+    assert torch.equal(phi.phi(obs), first) and all(map(torch.equal, critic.buffers(), before))
+    assert all(module.training for module in critic.modules())
 
 
 def test_a_loop_with_one_environment_and_a_batch_norm() -> None:

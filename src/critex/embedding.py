@@ -25,8 +25,15 @@ from critex.errors import UserError, unknown
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
-WITH_MODES = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
+WITH_MODES = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.RReLU,
+    nn.MultiheadAttention,
+)
 """Layers that compute something else in training mode, and batch norms that change themselves."""
+WITHOUT_MODES = ("torch.nn.modules.", "critex.")
+"""Where all other modules compute the same in both modes; those of users may ask for `self.training`."""
 
 
 def identity(phi: Tensor) -> Tensor:
@@ -108,18 +115,22 @@ class Embedding:
 
     @cached_property
     def _with_modes(self) -> list[nn.Module]:
-        return [module for module in self._owner.modules() if isinstance(module, WITH_MODES)]
+        return [
+            module
+            for module in self._owner.modules()
+            if isinstance(module, WITH_MODES) or not type(module).__module__.startswith(WITHOUT_MODES)
+        ]
 
     def phi(self, obs: Tree, *action: Tensor) -> Tensor:
         """φ of the critic without dropout and with the running statistics of its batch norms, which stay unchanged."""
         training = [module for module in self._with_modes if module.training]
         for module in training:
-            module.eval()
+            module.training = False
         try:
             return self.critic(obs, *action)
         finally:
             for module in training:
-                module.train()
+                module.training = True
 
     @property
     def blocks(self) -> int:
