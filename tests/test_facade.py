@@ -377,6 +377,29 @@ def test_peek_changes_nothing_and_reset_forgets() -> None:
     assert explorer(OBS, ACTION).item() == first
 
 
+@pytest.mark.parametrize(("form", "bonuses"), [("state_and_action", [3 / 4, 2]), ("block", [2 / 3, 2])])
+def test_peek_at_episodic_memories(form: Any, bonuses: list[float]) -> None:
+    """One env: any number of rows. Several: one row for each. They saw φ(s) = (1, 1) with action 0 once."""
+
+    def peeked(n: int, rows: int) -> list[float]:
+        explorer = critex.CAE(
+            lambda obs: obs,
+            num_actions=2,
+            embedding=form,
+            num_envs=n,
+            scope="episodic",
+            scaling="none",
+            strategy="ucb_squared",
+        )
+        explorer(torch.ones(n, 2), torch.zeros(n, dtype=torch.int64), ended=torch.zeros(n, dtype=torch.bool))
+        return explorer.peek(torch.ones(rows, 2), torch.arange(rows) % 2).tolist()
+
+    assert peeked(2, 2) == pytest.approx(bonuses)
+    assert peeked(1, 4) == pytest.approx(2 * bonuses)
+    with pytest.raises(critex.UserError, match="peek takes 3 rows, one for each; got 2"):
+        peeked(3, 2)
+
+
 def test_peek_draws_by_itself() -> None:
     """Thompson sampling: a peek follows the memory, and changes no later bonus."""
     one, two = (critex.CAE(embed, strategy="thompson", scaling="none") for _ in range(2))

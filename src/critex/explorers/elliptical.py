@@ -140,7 +140,7 @@ class Elliptical(ScaledExplorer):
     def _memory(self, action: Tensor, envs: Tensor | None = None) -> Tensor | None:
         """The index of each row's memory, [..., N]; None if row i belongs to memory i, or if there is only one memory."""
         blocks = self.embedding.blocks
-        if not self.episodic:
+        if not self.episodic or self._num_envs == 1:
             return action if blocks > 1 else None
         if envs is None:
             if blocks == 1:

@@ -257,8 +257,17 @@ class CAE(HasAlpha, nn.Module):
 
     @torch.no_grad()
     def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
-        """α·β of the given transitions under the current memory, [N]; nothing is remembered."""
+        """α·β of the given transitions under the current memory, [N]; nothing is remembered.
+
+        With episodic memories of several environments, row i is measured by the memory of environment i.
+        """
         step = self._transition(obs, actions, next_obs, peek=True)
+        n = self._num_envs or 1
+        if self.config.scope == "episodic" and n > 1 and len(step) != n:
+            raise UserError(
+                f"each of the {n} environments has its own episodic memory: peek takes {n} rows, one for each; got "
+                f"{len(step)}"
+            )
         explorer = self.explorer or self._infer(step)
         draws = explorer._generator.get_state()
         _, scaled = explorer.measure(step.obs, step.action, step.next_obs)
