@@ -204,6 +204,16 @@ def test_the_loss_module_teaches(explorer: str) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3])
+def test_alpha_sums_the_bonuses_of_one_episode_also_after_a_reset(n: int) -> None:
+    """A rollout that stops in the middle of an episode is followed by a reset; B = Σ γᵏβ of the second one alone."""
+    env = explored(n=n, alpha="auto", gamma=0.5)
+    env.rollout(2)
+    bonus = env.rollout(2)["next", "bonus"].reshape(n, 2)
+    sums = env.transform[1].explorer.alpha.state_dict()["sums"]
+    assert sums == pytest.approx((0.5 * bonus[:, 0] + bonus[:, 1]).tolist())
+
+
+@pytest.mark.parametrize("n", [1, 3])
 def test_alpha_from_the_scales_of_rewards_and_bonuses(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_alpha, "WARMUP", 5)
     env, rule = explored(n=n, alpha="auto", gamma=0.8), _alpha.Alpha("auto", 0.8)

@@ -100,6 +100,10 @@ class Alpha:
         self._recent = [falling * old + x for old, x in zip(self._recent, new, strict=True)]
         return self.value
 
+    def restart(self, started: Tensor) -> None:
+        """An episode begins in these environments, [N], though the one before may have no end."""
+        self._sums = [0.0 if new else b for b, new in zip(self._sums, started.tolist(), strict=False)]
+
     def _add(
         self, rewards: list[float], bonuses: list[float], ended: list[bool], envs: Sequence[int]
     ) -> None:
