@@ -384,6 +384,21 @@ def test_golden() -> None:
     assert got == pytest.approx(json.loads(GOLDEN.read_text()), rel=1e-6)
 
 
+def test_anneal_lowers_both_learning_rates(
+    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates, update = [], IMPALA.update
+
+    def watched(self: IMPALA, unroll: Any) -> Any:
+        rates.append([o.param_groups[0]["lr"] for o in (self.optimizer, self.explorer_optimizer)])
+        return update(self, unroll)
+
+    monkeypatch.setattr(IMPALA, "update", watched)
+    options = {"explorer": "cae_plus", "unroll": 5, "num_envs": 2, "hidden": (8,), "learning_rate": 0.1}
+    train("impala", env="CartPole-v1", steps=40, anneal=True, **options)
+    assert rates == [pytest.approx([rate] * 2) for rate in (0.1, 0.075, 0.05, 0.025)]
+
+
 @pytest.mark.parametrize(
     ("env", "explorer", "bonus"),
     [

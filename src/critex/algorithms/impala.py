@@ -348,7 +348,9 @@ def train(cfg: Config, run: Run) -> None:
             run.episodes(unroll.episodes)
             run.visits(unroll.steps)
             if cfg.anneal:
-                for group in agent.optimizer.param_groups:
+                groups = list(agent.optimizer.param_groups)
+                groups += agent.explorer_optimizer.param_groups  # CAE+
+                for group in groups:
                     group["lr"] = cfg.learning_rate * (1 - step / total)
             losses = agent.update(unroll)
             if run.due():
