@@ -16,6 +16,7 @@ from torch import nn
 import critex
 from critex.embedding import Embedding
 from critex.explorers import Setting
+from critex.explorers._alpha import Alpha
 from critex.plugins._common import (
     JointTraining,
     build_explorer,
@@ -111,7 +112,9 @@ def test_joint_training_adds_the_gradient_of_the_explorer_to_that_of_the_critic(
     trunk = nn.Sequential(nn.Linear(3, 8), nn.Tanh())
     critic = torch.optim.SGD(trunk.parameters(), lr=0.1)
     embedding = Embedding.of(trunk.forward, 8, gym.spaces.Discrete(2), takes_action=False)
-    explorer = build_explorer("cae_plus", explorer_options("cae_plus", {}), Setting(embedding), rollouts=True)
+    explorer = build_explorer(
+        "cae_plus", Alpha(0.1), explorer_options("cae_plus", {}), Setting(embedding), rollouts=True
+    )
     batch = pairs(torch.randn(6, 3), torch.randint(2, (6,)), torch.randn(6, 3))
     training = JointTraining(explorer, critic, lambda _: batch, seed=0)
     training.attach()
