@@ -81,9 +81,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         """Their scaled β [T, N], without α."""
         self._steps = 0  # collected since SB3 trained last
         self._ends: list[tuple[int, int, dict[str, Any]]] = []  # (t, env, info) where an episode ended
-        self._rewards: list[
-            NDArray[Any]
-        ] = []  # of each step, before SB3 adds γV where an episode was truncated
+        self._rewards: list[Any] = []  # of each step, before SB3 adds γV where an episode was truncated
         self._last: Any = None  # the last s'; a model that still has it continues without a reset
         self._memory: _Memory | None = None  # on the model of the last `learn`
 
@@ -202,9 +200,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     def _sample(self, generator: torch.Generator) -> Transition | None:
         """A batch for the explorer's loss: of the rollout, or of the replay buffer."""
         model: Any = self.model
-        if (
-            model._last_obs is not self._last
-        ):  # an interrupted `learn` was followed by one without this callback
+        if model._last_obs is not self._last:  # a `learn` without this callback, after an interrupted one
             return None
         if not self.on_policy:
             return replayed_pairs(model, generator)
