@@ -101,3 +101,6 @@ def test_seeds() -> None:
     assert parse_seeds("1-3, 7,2") == (1, 2, 3, 7)
     assert parse_seeds("4") == (4,)
     assert parse_seeds("") == ()
+    for too_many_or_large in ("1-99999999999", "99999999999999999999"):
+        with pytest.raises(UserError, match="at most 1,000 seeds"):
+            parse_seeds(too_many_or_large)
