@@ -11,7 +11,6 @@ from pathlib import Path
 from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, printable, unknown
-from critex.ranges import LARGEST
 
 PROG = "critex suite"
 
@@ -142,9 +141,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise UserError(f"--seeds is {text!r}; write seeds as in 1-3 or 1,4,7")
-        if last > LARGEST or last - first >= 1000:
+        if last > ranges.LARGEST or last - first >= 1000:
             raise UserError(
-                f"--seeds is {text!r}; give at most 1,000 seeds in one range, each at most {LARGEST}"
+                f"--seeds is {text!r}; give at most 1,000 seeds in one range, each at most {ranges.LARGEST}"
             )
         seeds += range(first, last + 1)
     return tuple(dict.fromkeys(seeds))
