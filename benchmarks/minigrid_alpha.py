@@ -74,7 +74,8 @@ def table() -> str:
         ]
         each = ", ".join(f"{score:.2f}" for score in scores)
         when = ", ".join("never" if step is None else f"{step:,}" for step in steps)
-        shown = f"{total.mean:.3f} ± {total.std:.3f} ({total.n})"
+        spread = f" ± {total.std:.3f}" if total.n > 1 else ""
+        shown = f"{total.mean:.3f}{spread} ({total.n})"
         lines.append(f"| {' | '.join(cell)} | {shown} | {each} | {when} |")
     return "\n".join(lines)
 

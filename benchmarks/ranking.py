@@ -198,6 +198,20 @@ def iqm_of(column: int) -> Callable[[Sequence[PairedScores]], Floats]:
     return lambda tasks: iqm(np.concatenate([pair[column] for pair in tasks], axis=-1))
 
 
+def estimate(
+    statistic: Callable[[Sequence[PairedScores]], Floats], tasks: Sequence[PairedScores]
+) -> Estimate:
+    """The statistic of the tasks with its bootstrap interval, for which a task with a single seed is held fixed."""
+    single, several = ([task for task in tasks if (task[0].size == 1) == one] for one in (True, False))
+
+    def of(drawn: Sequence[PairedScores]) -> Floats:
+        shape = (*drawn[0][0].shape[:-1], 1)
+        fixed = [(np.broadcast_to(b, shape), np.broadcast_to(x, shape)) for b, x in single]
+        return statistic([*drawn, *fixed])
+
+    return stratified(of, several) if several else stratified(statistic, tasks)
+
+
 @dataclass(frozen=True)
 class Place:
     """One line of the ranking."""
@@ -224,7 +238,7 @@ def ranking(scores: Scores) -> list[Place]:
             statistics = (iqm_of(1), iqm_of(0), improvement_probability)
             gains = ((float((x - b).mean()), float(x.mean()), task) for task, (b, x) in tasks.items())
             worst = min(gains, key=lambda gain: gain[0])
-            estimates = (stratified(statistic, list(tasks.values())) for statistic in statistics)
+            estimates = (estimate(statistic, list(tasks.values())) for statistic in statistics)
             places.append(Place(explorer, len(tasks), runs, *estimates, worst))
     return sorted(places, key=lambda p: (-p.tasks, -p.score.value, p.explorer))
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "ranking.py"
@@ -69,6 +70,18 @@ def test_reading(ranking: ModuleType, results: Path) -> None:
     assert others == []
     write(results / "c" / "loss.csv", [{"step": 1, "loss": 2}])
     assert ranking.load()[1] == ["c/loss.csv"]
+
+
+def test_a_single_seed_adds_nothing_to_the_interval(ranking: ModuleType) -> None:
+    def mean(tasks: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        return np.concatenate([x for _, x in tasks], axis=-1).mean(-1)
+
+    two, one = (np.zeros(2), np.array([0.0, 1.0])), (np.zeros(1), np.array([0.5]))
+    found = ranking.estimate(mean, [two, one])
+    assert found == pytest.approx((0.5, 0.5 / 3, 2.5 / 3))
+    assert found.value == ranking.estimate(mean, [one]).value and math.isnan(
+        ranking.estimate(mean, [one]).low
+    )
 
 
 def test_scores_are_shares_of_the_best_mean(ranking: ModuleType, results: Path) -> None:
