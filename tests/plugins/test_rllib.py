@@ -269,13 +269,14 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_alpha, "WARMUP", 10)
     algorithm = explore(config(PPOConfig, gamma=0.8), "cae", alpha="auto").build()
     ours, rule = connector(algorithm), _alpha.Alpha("auto", 0.8)
-    observe = ours._observe
+    observe, expected = ours._observe, list[float]()
 
     def look(episodes: list[Any], chunks: list[Any], bonuses: list[Any]) -> None:
         observe(episodes, chunks, bonuses)
         for chunk, bonus in zip(chunks, bonuses, strict=True):
             column = torch.from_numpy(bonus)[:, None]
             rule.observe(torch.ones_like(column), column, chunk.ended[:, None], continued=False)
+        expected.extend(rule.value * np.concatenate(bonuses))
 
     monkeypatch.setattr(ours, "_observe", look)
     seen, _ = watched(algorithm)
@@ -283,7 +284,7 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(monkeypatch: pytest.Monkey
     assert ours.alpha == pytest.approx(rule.value) and ours.alpha != _alpha.RATIO
     assert result["learners"]["explore"]["alpha"] == pytest.approx(ours.alpha)
     paid = np.concatenate([episode.get_rewards() for episode in seen]) - 1.0
-    assert abs(paid).sum() > 0
+    np.testing.assert_allclose(paid, expected, rtol=1e-6)
     algorithm.stop()
 
 
