@@ -39,6 +39,10 @@ TRIES = {
         "ε 0.3 throughout": "--epsilon-start 0.3 --epsilon-end 0.3",
     },
     "CAE (UCB)": {f"α {a}": f"--explorer cae --alpha {a}" for a in (0.02, 0.05, 0.2)},
+    # An unseen φ of length 10 earns 100α instead of 10α, so these are the same three bonuses for it.
+    "CAE (squared)": {
+        f"α {a}": f"--explorer cae --bonus.strategy ucb_squared --alpha {a}" for a in (0.002, 0.005, 0.02)
+    },
     "CAE (Thompson)": {
         f"α {a}": f"--explorer cae --bonus.strategy thompson --alpha {a}" for a in (0.02, 0.05, 0.2)
     },
@@ -54,6 +58,7 @@ TRIES = {
 BEST = {
     "ε-greedy": "ε 1 → 0.01 over 10 %",
     "CAE (UCB)": "α 0.05",
+    "CAE (squared)": "α 0.02",
     "CAE (Thompson)": "α 0.05",
     "counts": "α 0.2",
     "BDQN": "α 0.2",
@@ -78,6 +83,7 @@ ABLATIONS = {
 COLOURS = {
     "ε-greedy": "#9a6b00",
     "CAE (UCB)": "#0072b2",
+    "CAE (squared)": "#56b4e9",
     "CAE (Thompson)": "#c65000",
     "counts": "#6b6b6b",
     "BDQN": "#009e73",
