@@ -131,7 +131,7 @@ _SUITES = (
     ),
     Suite(
         "minigrid",
-        "PPO with eight exploration methods on MiniGrid, and ablations of CAE and CAE+ on one task",
+        "PPO alone and with seven explorers on MiniGrid, and ablations of CAE and CAE+ on one task",
         tasks=tuple(Task(env, 300_000) for env in MINIGRID),
         methods=(
             *(Method("ppo", e) for e in "none cae cae_plus e3b rnd icm ride noveld".split()),
