@@ -138,7 +138,7 @@ def test_the_reader_of_blocks(tmp_path: Path) -> None:
 
 
 def test_the_marked_lines_fit_a_narrow_window() -> None:
-    for page in ("README.md", "docs/own-code.md", "docs/quickstart.md"):
+    for page in ("README.md", "docs/own-code.md"):
         lines = [line for block in blocks(ROOT / page, "python") for line in block.code.splitlines()]
         marked = [line for line in lines if line.endswith("# CAE")]
         assert marked and max(map(len, marked)) <= 72
