@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module
 from critex.cli import main
 from critex.cli.options import options_of
@@ -19,10 +20,7 @@ from critex.explorers import EXPLORERS, explorer_class
 from critex.ranges import Range, ranges_of
 from critex.suite.manifest import Manifest
 
-COMMANDS = [
-    import_module(f"critex.cli.{name}")
-    for name in ("completion", "demo", "doctor", "eval", "explain", "params", "regret", "report", "resume", "suite", "table")
-]  # fmt: skip
+COMMANDS = [import_module(f"critex.cli.{name}") for name in cli.COMMANDS if name != "train"]
 CONFIGS: dict[str, type[Any]] = {
     **{name: algorithm_module(name).Config for name in ALGORITHMS},
     **{name: explorer_class(name).Config for name in (*EXPLORERS, "e3b*noveld", "rnd+counts")},

@@ -24,6 +24,7 @@ PROG = "critex"
 
 COMMANDS = {
     "train": "train an agent",
+    "compare": "train with and without an explorer, and report the learning curves",
     "resume": "continue an interrupted run",
     "eval": "evaluate a trained agent, without bonus",
     "report": "compare runs on one page",

@@ -71,7 +71,7 @@ def script(shell: str) -> str:
     )
 
 
-NESTED = ("train", "suite", "regret")
+NESTED = ("train", "compare", "suite", "regret")
 """Commands whose options depend on the first argument."""
 
 TEMPLATE = """\
@@ -94,7 +94,7 @@ complete -o default -F _critex critex
 def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """(words for each context such as `train dqn`, values for each flag such as `--explorer`)."""
     from critex.algorithms import ALGORITHMS, algorithm_module
-    from critex.cli import regret
+    from critex.cli import compare, regret
     from critex.cli.suite import ACTIONS
     from critex.explorers import EXPLORERS, explorer_class
     from critex.suite import SUITES
@@ -114,6 +114,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     for name in ALGORITHMS:
         own = [option for option in options_of(algorithm_module(name).Config) if option.name != "bonus"]
         found[f"train {name}"] = [*own, *bonus]
+        found[f"compare {name}"] = [*options_of(compare.Options), *own, *bonus]
     extra: dict[str, Iterable[str]] = {
         "doctor": ["habitat"],
         "table": table_names(),
@@ -125,6 +126,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         "": [*COMMANDS, "help"],
         "help": list(COMMANDS),
         "train": list(ALGORITHMS),
+        "compare": list(ALGORITHMS),
         "suite": list(ACTIONS),
         "regret": ["run", "show"],
     }

@@ -1,0 +1,60 @@
+"""`critex compare`: the same runs with and without explorers, and one report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from critex.algorithms import load_config
+from critex.cli import main
+from critex.run import read_config
+
+TINY = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50".split()
+
+
+def compare(out: Path, *args: str) -> None:
+    main(["compare", "dqn", *TINY, "--out", str(out), *args])
+
+
+def test_runs_differ_in_the_bonus_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare(tmp_path, "--seeds", "2", "--explorer", "cae,counts", "--alpha=0.3", "--hidden", "8", "5")
+    runs = {
+        path.parents[1].name: load_config(*read_config(path.parent))
+        for path in tmp_path.glob("runs/*/seed-2/config.toml")
+    }
+    assert set(runs) == {"dqn", "dqn+cae", "dqn+counts"}
+    assert {(cfg.seed, cfg.steps, cfg.hidden) for cfg in runs.values()} == {(2, 200, (8, 5))}
+    assert [runs[name].explorer for name in sorted(runs)] == ["none", "cae", "counts"]
+    assert runs["dqn+cae"].alpha == runs["dqn+counts"].alpha == 0.3
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in runs)
+    assert (tmp_path / "report" / "index.html").exists()
+
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/seed-*/metrics.jsonl")}
+    compare(tmp_path, "--seeds", "2", "--explorer", "cae", "--alpha=0.3", "--hidden", "8", "5")
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "finished runs are kept"
+
+    with pytest.raises(SystemExit) as stop:
+        compare(tmp_path, "--seeds", "2", "--explorer", "cae", "--alpha", "0.3", "--hidden", "8")
+    assert stop.value.code == 2
+    assert "begun with another hidden; choose another --out" in capsys.readouterr().err
+
+
+def test_options_of_the_bonus_are_for_explorers(tmp_path: Path) -> None:
+    bonus = "--bonus.ridge 0.5 --bonus.no-zero-first --bonus-in value --bonus.embedding block --bonus.scaling none"
+    compare(tmp_path, "--seeds", "1", *bonus.split())
+    alone, explores = (
+        load_config(*read_config(tmp_path / "runs" / name / "seed-1")) for name in ("dqn", "dqn+cae")
+    )
+    assert explores.bonus.ridge == 0.5 and explores.bonus_in == "value"
+    assert alone.explorer == "none" and alone.bonus_in == "reward"
+
+
+def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
+    for args in (["compare"], ["compare", "dqn", "--help"], ["help", "compare"]):
+        with pytest.raises(SystemExit) as stop:
+            main(args)
+        assert stop.value.code == 0
+        out = capsys.readouterr().out
+        assert "--seeds" in out and "algorithms: dqn" in out
