@@ -38,3 +38,14 @@ def test_a_copy_goes_on_with_the_same_noise():
     for optimizer in (first, second):
         optimizer.descend([torch.ones(3)])
     assert torch.equal(w, v)
+
+
+def test_parameters_added_later_get_no_noise_and_draw_none():
+    """U of CAE+ is trained beside a sampled critic: it must not be shaken, nor change the critic's noise."""
+    w, alone, u = (torch.zeros(3, requires_grad=True) for _ in range(3))
+    both, single = LangevinAdam([w], noise=1.0, seed=1), LangevinAdam([alone], noise=1.0, seed=1)
+    both.add_param_group({"params": [u]})
+    for _ in range(2):
+        both.descend([torch.ones(3), torch.zeros(3)])
+        single.descend([torch.ones(3)])
+    assert not u.any() and torch.equal(w, alone)

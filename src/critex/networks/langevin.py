@@ -13,7 +13,7 @@ class LangevinAdam(torch.optim.Optimizer):
 
     m and v are Adam's moments including the gradient g, without bias correction. With a = 0 and the gradient of a loss L the
     stationary distribution is ∝ exp(−L/noise²). A greedy agent whose value network is trained with it explores
-    without any bonus.
+    without any bonus. Only `params` get noise: parameters added later, such as those of an explorer, are not sampled.
     """
 
     def __init__(
@@ -26,7 +26,8 @@ class LangevinAdam(torch.optim.Optimizer):
         eps: float = 1e-8,
         seed: int = 0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "noise": noise, "a": a, "betas": betas, "eps": eps})
+        defaults = {"lr": lr, "noise": 0.0, "a": a, "betas": betas, "eps": eps}
+        super().__init__([{"params": list(params), "noise": noise}], defaults)
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
@@ -49,8 +50,10 @@ class LangevinAdam(torch.optim.Optimizer):
                 state["mean"].lerp_(g, 1 - beta1)
                 state["square"].lerp_(g * g, 1 - beta2)
                 drift = g + group["a"] * state["mean"] / (state["square"].sqrt() + group["eps"])
-                noise = torch.randn(p.shape, generator=self.generator).to(p)
-                p.add_(drift, alpha=-lr).add_(noise, alpha=group["noise"] * (2 * lr) ** 0.5)
+                p.add_(drift, alpha=-lr)
+                if group["noise"]:
+                    noise = torch.randn(p.shape, generator=self.generator).to(p)
+                    p.add_(noise, alpha=group["noise"] * (2 * lr) ** 0.5)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step with the gradients stored in the parameters."""
