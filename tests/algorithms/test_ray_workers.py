@@ -102,15 +102,28 @@ def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
     assert unrolls[0].version == 3
 
 
-def test_a_workers_warnings_travel_with_its_unrolls(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_workers_warnings_travel_with_its_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody sees what a worker prints, so the learner gets its warnings, each once."""
     tiny = EllipticalConfig(ridge=1e9)  # every ‖φ‖² is small beside it
     worker = RemoteWorker(to_dict(Config(explorer="cae", bonus=tiny, **CART)), 0)
     learner = make_worker(Config(**CART), CPU).agent
     weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
-    sent = [worker.collect(weights, None)[0].warnings for _ in range(7)]
+    sent = []
+    for _ in range(7):
+        worker.collect(weights, None)
+        sent.append(worker.metrics()[1])
     assert [set(warnings) for warnings in sent] == [set()] * 4 + [{".features"}] + [set()] * 2
     assert "compared with λ = 1e+09" in sent[4][".features"] and not capsys.readouterr().err
+
+
+def test_a_worker_computes_metrics_on_request_and_over_all_steps_since() -> None:
+    cfg = Config(explorer="cae", bonus=EllipticalConfig(scaling="none"), **CART)
+    worker = RemoteWorker(to_dict(cfg), 0)
+    learner = make_worker(Config(**CART), CPU).agent
+    weights = {"network": learner.network.state_dict(), "explorer": {}, "updates": 0}
+    bonuses = torch.stack([worker.collect(weights, None)[0].steps.bonus for _ in range(3)])
+    assert worker.metrics()[0]["bonus"] == pytest.approx(bonuses.mean().item())
+    assert "bonus" not in worker.metrics()[0]
 
 
 def test_a_worker_imports_the_module_of_its_environment(
@@ -209,7 +222,8 @@ def test_killed_workers_are_replaced(
     path = workers_of(tmp_path / "run", [None] * 4 + [kill], **options)
     lines = [line for line in metrics(path) if line["kind"] == "train"]
     assert killed and len(lines) == 16 and lines[-1]["step"] == 640
-    assert all(line["bonus"] > 0 and line["policy_lag"] >= 0 for line in lines)
+    # The worker of the fifth line died before it could be asked for the metrics of its explorer.
+    assert all(line.get("bonus", i == 4) > 0 and line["policy_lag"] >= 0 for i, line in enumerate(lines))
     printed = capsys.readouterr().err
     assert (
         printed.count("another one takes its place") >= len(killed) and printed.count("compared with λ") == 1

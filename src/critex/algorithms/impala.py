@@ -148,8 +148,6 @@ class Unroll:
     log_prob: Tensor  # [T, N], log μ(a|s) of the policy that acted
     episodes: list[Episode] = field(default_factory=list)
     version: int = 0  # number of updates that the weights of μ had received
-    metrics: dict[str, float] = field(default_factory=dict)  # of an explorer in another process
-    warnings: dict[str, str] = field(default_factory=dict)  # by kind, of the same
 
 
 class IMPALA:
@@ -305,6 +303,12 @@ class Worker:
         steps.bonus = agent.explorer.bonus_rollout(steps.to(agent.device), phi)  # CAE   β; then A ← A + φφᵀ
         return Unroll(steps, obs, first_state, extras["log_prob"], envs.pop_episodes(), version=agent.updates)
 
+    def metrics(self) -> dict[str, float]:
+        """Those of the explorer since the last call."""
+        metrics: dict[str, float] = {}
+        metrics |= self.agent.explorer.metrics()  # CAE
+        return metrics
+
     def card(self) -> dict[str, Any]:
         """Number of parameters, and what the explorer costs."""
         card: dict[str, Any] = {"parameters": sum(p.numel() for p in self.agent.network.parameters())}
@@ -354,7 +358,7 @@ def train(cfg: Config, run: Run) -> None:
                     group["lr"] = cfg.learning_rate * (1 - step / total)
             losses = agent.update(unroll)
             if run.due():
-                losses |= unroll.metrics or agent.explorer.metrics()  # CAE
+                losses |= workers.metrics()
                 losses |= agent.explorer.alpha.metrics()  # CAE
                 run.log(losses)
             run.evaluate(agent.policy, partial(Envs, cfg.env))

@@ -138,9 +138,13 @@ class RemoteWorker:
         if news:
             self.memory.merge(news)
         unroll = self.worker.collect()
-        unroll.metrics = agent.explorer.metrics()
-        unroll.warnings, self._warnings = self._warnings, {}
         return unroll, self.memory.gain()
+
+    def metrics(self) -> tuple[dict[str, float], dict[str, str]]:
+        """The metrics of this worker's explorer since the last call, and its new warnings by kind."""
+        metrics = self.worker.metrics()
+        warnings, self._warnings = self._warnings, {}
+        return metrics, warnings
 
     def card(self) -> dict[str, Any]:
         """The cost card of this worker's explorer."""
@@ -208,7 +212,6 @@ class RayWorkers:
                 continue
             self._idle.append(slot)
             self._share(slot, gain)
-            self._warn_once(unroll.warnings)
             self.waited += time.perf_counter() - began
             first = slot.index * self.cfg.num_envs
             unroll.episodes = [replace(episode, env=first + episode.env) for episode in unroll.episodes]
@@ -251,6 +254,18 @@ class RayWorkers:
             if kind not in self._warned:
                 self._warned.append(kind)
                 notice(warning)
+
+    def metrics(self) -> dict[str, float]:
+        """Those of the worker that delivered the last unroll: it is idle until the next `collect`."""
+        try:
+            metrics, warnings = self._ray.get(self._idle[-1].actor.metrics.remote(), timeout=PATIENCE)
+        except self._ray.exceptions.RayTaskError as error:  # a bug
+            raise error.cause from None
+        except self._ray.exceptions.RayError:  # it died; the next `collect` replaces it
+            return {}
+        self._warn_once(warnings)
+        found: dict[str, float] = metrics
+        return found
 
     def card(self) -> dict[str, Any]:
         """The card of the worker that answers first; a worker waiting for a CPU would never answer."""
