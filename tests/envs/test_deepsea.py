@@ -7,6 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 from critex.envs.deepsea import DeepSea
 from critex.errors import UserError
+from critex.networks import Flatten
 
 
 def play(env: DeepSea, actions: tuple[int, ...], seed: int = 0) -> tuple[float, list[np.ndarray]]:
@@ -71,3 +72,8 @@ def test_passes_the_checker_through_the_registry() -> None:
 def test_too_small_is_refused() -> None:
     with pytest.raises(UserError, match="at least 2"):
         DeepSea(1)
+
+
+def test_the_deepest_sea_that_is_registered_can_be_learned() -> None:
+    """Its one-hot cell is a vector that networks take."""
+    assert Flatten(gym.make("DeepSea-100-v0").observation_space).dim == 10_000

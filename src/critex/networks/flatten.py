@@ -16,6 +16,8 @@ from critex.errors import UserError
 
 MAX_ENTRIES = 4096
 """A box with more entries is an image, or needs a wrapper; one linear layer on it would be mostly noise."""
+MAX_VECTOR = 10_000
+"""The same for a box that is a vector already: the one-hot cell of DeepSea-100 has this many."""
 MAX_RANGE = 255
 """Integers with a wider range are assumed to be ids (of glyphs, of items), whose magnitude means nothing."""
 
@@ -66,10 +68,10 @@ class Flatten(nn.Module):
 
 def _require_vector(space: gym.spaces.Box) -> None:
     """Refuse boxes that are not vectors of quantities."""
-    entries = prod(space.shape)
-    if entries > MAX_ENTRIES:
+    entries, most = prod(space.shape), MAX_VECTOR if len(space.shape) == 1 else MAX_ENTRIES
+    if entries > most:
         raise UserError(
-            f"observations of shape {space.shape} would be a vector of {entries:,} numbers, more than {MAX_ENTRIES:,}; "
+            f"observations of shape {space.shape} would be a vector of {entries:,} numbers, more than {most:,}; "
             "wrap the environment to give an image [height, width, channels] or a shorter vector"
         )
     if np.issubdtype(space.dtype, np.integer) and space.dtype != np.bool_:
