@@ -118,6 +118,9 @@ def test_counts_that_never_grow_are_named(episodic: bool) -> None:
     steps.obs, steps.next_obs = torch.rand(2, *steps.reward.shape, 4)
     new.visit(steps)
     assert old.warnings == [] and "no state was visited twice in 3,000 steps" in new.warnings[0]
+    new.load_state_dict(old.state_dict())
+    new.visit(steps)
+    assert new.warnings == []  # a resumed run remembers that states do recur
 
 
 def test_what_cannot_be_counted() -> None:

@@ -156,10 +156,13 @@ class VisitCounts(nn.Module):
         def columns(table: dict[int, int]) -> list[Tensor]:
             return [torch.tensor(list(column), dtype=torch.int64) for column in (table, table.values())]
 
-        return {"key": self.key, "tables": [columns(table) for table in self.tables]}
+        tables = [columns(table) for table in self.tables]
+        return {"key": self.key, "tables": tables, "visited": self.visited, "revisited": self.revisited}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.key = state["key"]
+        self.visited = state.get("visited", 0)  # this and the next are absent in older checkpoints
+        self.revisited = state.get("revisited", False)
         self.tables = [dict(zip(*(c.tolist() for c in columns), strict=True)) for columns in state["tables"]]
 
 
