@@ -72,6 +72,16 @@ def test_what_the_parts_can_do() -> None:
     assert explorer_class("e3b*noveld") is explorer_class("e3b*noveld")
 
 
+def test_counts_that_never_grow_are_named_in_a_part_too(capsys: pytest.CaptureFixture[str]) -> None:
+    cls = explorer_class("cae+counts")
+    explorer, steps = cls(cls.Config(second=CountsConfig(key="obs")), place()), rollout(1000)
+    for _ in range(6):
+        steps.obs, steps.next_obs = torch.rand(2, *steps.reward.shape, 4)
+        explorer.bonus_rollout(steps)
+        explorer.metrics()
+    assert capsys.readouterr().err.count("no state was visited twice") == 1
+
+
 def test_parts_draw_their_own_noise() -> None:
     """The product of two Thompson bonuses is as often negative as positive; with one stream for both it never is."""
     cls = explorer_class("cae*cae")

@@ -179,13 +179,13 @@ class Explorer(nn.Module):
         """
         n, raw, scaled, squares = self._window
         self._window = [0.0] * 4
-        if not n:
+        if tally := getattr(self, "tally", None):
+            self._warn_once("counts", tally.warnings)
+        if not n:  # as in a part of a combination, which records the bonuses of both
             return {}
         mean = scaled / n
         std = max(squares / n - mean**2, 0.0) ** 0.5
         self._warn_once("early", self._early.warnings)
-        if tally := getattr(self, "tally", None):
-            self._warn_once("counts", tally.warnings)
         early = {} if self._early.value is None else {"bonus_early": self._early.value}
         return {"bonus": mean, "bonus_std": std, "bonus_raw": raw / n, **early, **self.alpha.metrics()}
 
