@@ -90,6 +90,15 @@ def test_parts_draw_their_own_noise() -> None:
     assert 0.3 < (bonus < 0).double().mean() < 0.7
 
 
+def test_three_parts_draw_three_kinds_of_noise() -> None:
+    part = EllipticalConfig(strategy="thompson")
+    product = explorer_class("cae*cae").Config(first=part, second=part)
+    cls = explorer_class("cae*cae+cae")
+    made = cls(cls.Config(first=product, second=part), place())
+    seeds = {x._generator.initial_seed() for x in (made.first.first, made.first.second, made.second)}
+    assert len(seeds) == 3
+
+
 def test_parts_may_be_on_two_devices() -> None:
     cls = explorer_class("cae*counts")
     here, there = torch.ones(3), torch.ones(3, device="meta")

@@ -51,7 +51,9 @@ class Combination(ScaledExplorer):
         super().__init__(config)
         first, second = self.explorers
         self.first: Explorer = first(config.first, setting)
-        other = replace(setting, seed=derive_seed(setting.seed, "second"))  # a random stream of its own
+        # A random stream of its own, also beside the two of a product.
+        name = "third" if isinstance(self.first, Combination) else "second"
+        other = replace(setting, seed=derive_seed(setting.seed, name))
         self.second: Explorer = second(config.second, other)
         self._parts = (self.first, self.second)
         self.episodic = any(part.episodic for part in self._parts)
