@@ -390,6 +390,14 @@ def test_mixing() -> None:
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(zero_first=True), recompute=True),
             "recompute cannot tell which step begins an episode",
         ),
+        (
+            ExplorationConfig(
+                explorer="cae",
+                bonus=EllipticalConfig(strategy="thompson", thompson_hold=True, scaling="none"),
+                bonus_in="value",
+            ),
+            "bonus_in=value draws its own Δθ; use --bonus.no-thompson-hold",
+        ),
         (ExplorationConfig(explorer="counts", recompute=True), "use --bonus.key obs"),
         (ExplorationConfig(explorer="rnd+counts", recompute=True), "use --bonus.second.key obs"),
         (

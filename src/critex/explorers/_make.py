@@ -92,6 +92,11 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
             raise UserError(
                 f"{measured_later} cannot tell which step begins an episode; use --{path}.no-zero-first"
             )
+        if measured_later and getattr(part, "thompson_hold", False):
+            raise UserError(
+                f"thompson_hold is for bonuses stored as rewards, and {measured_later} draws its own Δθ; use "
+                f"--{path}.no-thompson-hold"
+            )
         if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
             raise UserError(
                 f"recompute needs what a replay buffer stores, which has no positions; use --{path}.key obs"

@@ -31,7 +31,7 @@ class BDQNConfig(EllipticalConfig):
     embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "block"
     """φ(s) in the block of action a: a posterior for each action."""
     sample_every: Count = 1000
-    """Environment steps between two draws of the weights."""
+    """With bonus_in=value: environment steps between two draws of the weights."""
 
 
 class BDQN(Elliptical):
