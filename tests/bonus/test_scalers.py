@@ -103,8 +103,10 @@ def test_counted_truly_it_is_the_standard_deviation(seed, batches):
         np.testing.assert_allclose(scaled, batch / np.std(b[: i + 1].numpy()), rtol=1e-10)
 
 
-def test_constant_batches_counted_truly_stay_as_they_are():
-    b = torch.full((4, 2), 5.0)
+@pytest.mark.parametrize("value", [5.0, 0.1, 1 / 3])
+def test_constant_batches_counted_truly_stay_as_they_are(value):
+    """Also where the mean of equal numbers is not that number: its round-off is no standard deviation."""
+    b = torch.full((80, 8), value, dtype=torch.float64)
     scaler = BatchMomentScaler(count_rows=False)
     scaler(b)
     assert torch.equal(scaler(b), b)

@@ -30,6 +30,11 @@ def _checked(b: Tensor) -> Tensor:
     return b.detach()
 
 
+def _or_one(std: float, mean: float) -> float:
+    """A divisor: 1 for a std of zero, up to round-off, which would blow a constant bonus up."""
+    return std if std > 1e-8 * abs(mean) else 1.0
+
+
 class NoScaler(Scaler):
     """b → b."""
 
@@ -84,8 +89,7 @@ class WelfordScaler(Scaler):
     def _std(self, mean: float, nu_squared: float, count: float) -> float:
         if count <= self.warmup or count == 0.0:
             return 1.0
-        std = math.sqrt(nu_squared / count)
-        return std if std > 1e-8 * abs(mean) else 1.0
+        return _or_one(math.sqrt(nu_squared / count), mean)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, dtype, moment in zip(self._saved, self._dtypes, self.moments, strict=True):
@@ -133,5 +137,5 @@ class BatchMomentScaler(Scaler):
         return self.scale(b)
 
     def std(self) -> float:
-        std = math.sqrt(float(self.m2) / float(self.count)) if float(self.count) else 0.0
-        return std if std > 0.0 else 1.0
+        count = float(self.count)
+        return _or_one(math.sqrt(float(self.m2) / count), float(self.total) / count) if count else 1.0
