@@ -120,7 +120,7 @@ def train(cfg: Config, run: Run) -> None:
     for _ in run.steps(cfg.steps, cfg.num_envs):
         step, obs = envs.step(agent.act(obs))
         step.bonus = agent.explorer.bonus(step)
-        agent.explorer.alpha.observe(step.reward, step.bonus, step.ended)
+        agent.explorer.alpha.observe(step.reward, step.bonus, step.episode_start)
         losses: dict[str, Any] = agent.update(step)
         run.episodes(envs.pop_episodes())
         if run.due():

@@ -198,10 +198,11 @@ class TestAutoAlpha:
 
     def test_every_step_has_the_alpha_of_the_rewards_so_far(self) -> None:
         raw, auto = critex.CAE(embed), critex.CAE(embed, "auto", gamma=0.9)
-        rule = _alpha.Alpha("auto", 0.9)
+        rule, start = _alpha.Alpha("auto", 0.9), torch.ones(2, dtype=torch.bool)
         for obs, action, ended, reward in zip(*self.steps(), strict=True):
             bonus = raw(obs, action, ended=ended)
-            alpha = rule.observe(reward, bonus, ended)
+            alpha = rule.observe(reward, bonus, start)
+            start = ended
             paid = auto(obs, action, ended=ended, rewards=reward)
             torch.testing.assert_close(paid, alpha * bonus, rtol=1e-5, atol=0)
             assert auto.alpha == pytest.approx(alpha, rel=1e-5)
@@ -227,6 +228,13 @@ class TestAutoAlpha:
             alphas.append(explorer.alpha)
         assert reset.any() and alphas[0] == alphas[1]
 
+    def test_either_end_or_start_of_episodes(self) -> None:
+        obs, action, ended, reward = self.steps()
+        start = torch.cat([torch.ones(1, 2, dtype=torch.bool), ended[:-1]])
+        by_end, by_start = (critex.CAE(embed, "auto") for _ in range(2))
+        paid = by_end.rollout(obs, action, ended=ended, rewards=reward)
+        assert torch.equal(by_start.rollout(obs, action, episode_start=start, rewards=reward), paid)
+
     def test_saving_resetting_and_a_number_instead(self) -> None:
         obs, action, ended, reward = self.steps()
         explorer, again = (critex.CAE(embed, "auto", num_envs=2) for _ in range(2))
@@ -247,7 +255,7 @@ class TestAutoAlpha:
         explorer = critex.CAE(embed, "auto")
         with pytest.raises(ValueError, match="alpha='auto' needs rewards="):
             explorer(OBS, ACTION, ended=[False])
-        with pytest.raises(ValueError, match="and ended="):
+        with pytest.raises(ValueError, match="alpha='auto' needs ended="):
             explorer(OBS, ACTION, rewards=[1.0])
         with pytest.raises(ValueError, match=r"rewards must be \[1\], as actions; got \[2\]"):
             explorer(OBS, ACTION, ended=[False], rewards=[1.0, 1.0])

@@ -25,44 +25,43 @@ def no_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps(seed: int = 0, t: int = 40, n: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Random rewards, bonuses and ends of episodes, [T, N]."""
+    """Random rewards, bonuses and beginnings of episodes, [T, N]."""
     generator = torch.Generator().manual_seed(seed)
     reward, bonus = (torch.randn(t, n, generator=generator) for _ in range(2))
     return 3 * reward, bonus.abs(), torch.rand(t, n, generator=generator) < 0.1
 
 
-def discounted(x: torch.Tensor, ended: torch.Tensor) -> np.ndarray[Any, Any]:
+def discounted(x: torch.Tensor, start: torch.Tensor) -> np.ndarray[Any, Any]:
     """x_t + γx_{t−1} + … since the beginning of the episode, [T, N]."""
     total, sums = torch.zeros(x.shape[1], dtype=torch.float64), []
-    for row, end in zip(x.double(), ended, strict=True):
-        total = GAMMA * total + row
+    for row, new in zip(x.double(), start, strict=True):
+        total = GAMMA * total * ~new + row
         sums.append(total)
-        total = total * ~end
     return torch.stack(sums).numpy()
 
 
 def test_dense_rewards() -> None:
     """The spread of the bonus is c times that of the reward."""
-    reward, bonus, ended = steps()
+    reward, bonus, start = steps()
     expected = RATIO * reward.double().numpy().std() / bonus.double().numpy().std()
-    assert Alpha("auto", GAMMA).observe(reward, bonus, ended) == pytest.approx(expected, rel=1e-12)
+    assert Alpha("auto", GAMMA).observe(reward, bonus, start) == pytest.approx(expected, rel=1e-12)
 
 
 def test_rare_rewards() -> None:
     """The bonus of an episode has a spread of c."""
-    _, bonus, ended = steps()
-    expected = RATIO / discounted(bonus, ended).std()
+    _, bonus, start = steps()
+    expected = RATIO / discounted(bonus, start).std()
     for reward in (torch.zeros_like(bonus), -0.001 * bonus, torch.eye(*bonus.shape)):
-        assert Alpha("auto", GAMMA).observe(reward, bonus, ended) == pytest.approx(expected, rel=1e-12)
+        assert Alpha("auto", GAMMA).observe(reward, bonus, start) == pytest.approx(expected, rel=1e-12)
 
 
 def test_decay() -> None:
-    reward, bonus, ended = steps()
+    reward, bonus, start = steps()
     alpha, falling = Alpha("auto", GAMMA), Alpha("auto_decay", GAMMA, total=bonus.numel() * 4)
     for seen in (1, 2, 3, 4, 5):
         weight = max(1 - seen / 4, 0)
-        assert falling.observe(reward, bonus, ended) == pytest.approx(
-            weight * alpha.observe(reward, bonus, ended)
+        assert falling.observe(reward, bonus, start) == pytest.approx(
+            weight * alpha.observe(reward, bonus, start)
         )
 
 
@@ -78,20 +77,20 @@ def test_it_is_finite_whatever_comes() -> None:
 @given(unit=st.floats(1e-3, 1e3), seed=st.integers(0, 100))
 def test_units_do_not_matter(unit: float, seed: int) -> None:
     """With the bonus in another unit αβ is the same, and with a dense reward in a larger one it grows as the reward does."""
-    reward, bonus, ended = (x.double() if x.is_floating_point() else x for x in steps(seed))
-    alpha = Alpha("auto", GAMMA).observe(reward, bonus, ended)
-    assert Alpha("auto", GAMMA).observe(reward, unit * bonus, ended) * unit == pytest.approx(alpha)
-    assert Alpha("auto", GAMMA).observe((1 + unit) * reward, bonus, ended) == pytest.approx(
+    reward, bonus, start = (x.double() if x.is_floating_point() else x for x in steps(seed))
+    alpha = Alpha("auto", GAMMA).observe(reward, bonus, start)
+    assert Alpha("auto", GAMMA).observe(reward, unit * bonus, start) * unit == pytest.approx(alpha)
+    assert Alpha("auto", GAMMA).observe((1 + unit) * reward, bonus, start) == pytest.approx(
         (1 + unit) * alpha
     )
 
 
 def test_one_by_one_or_at_once_and_through_a_checkpoint() -> None:
-    reward, bonus, ended = steps()
+    reward, bonus, start = steps()
     whole = Alpha("auto", GAMMA)
-    whole.observe(reward, bonus, ended)
+    whole.observe(reward, bonus, start)
     single = Alpha("auto", GAMMA)
-    for i, row in enumerate(zip(reward, bonus, ended, strict=True)):
+    for i, row in enumerate(zip(reward, bonus, start, strict=True)):
         if i == 17:
             state, single = single.state_dict(), Alpha("auto", GAMMA)
             single.load_state_dict(state)
@@ -101,21 +100,21 @@ def test_one_by_one_or_at_once_and_through_a_checkpoint() -> None:
 
 
 def test_unrolls_of_several_workers_do_not_continue_each_other() -> None:
-    _, bonus, ended = steps()
+    _, bonus, start = steps()
     alpha = Alpha("auto", GAMMA)
     for _ in range(2):
-        alpha.observe(0 * bonus, bonus, ended, continued=False)
-    sums = np.concatenate([discounted(bonus, ended)] * 2)
+        alpha.observe(0 * bonus, bonus, start, apart=True)
+    sums = np.concatenate([discounted(bonus, start)] * 2)
     assert alpha.value == pytest.approx(RATIO / sums.std())
 
 
 def test_the_first_steps_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_alpha, "WARMUP", 30)
-    reward, bonus, ended = steps(n=1)
+    reward, bonus, start = steps(n=1)
     spiked = bonus.clone()
     spiked[3] = 1e6
-    ended[10] = True
-    plain, after = (Alpha("auto", GAMMA).observe(reward, b, ended) for b in (bonus, spiked))
+    start[10] = True
+    plain, after = (Alpha("auto", GAMMA).observe(reward, b, start) for b in (bonus, spiked))
     assert after == plain != RATIO
 
 
@@ -184,13 +183,13 @@ def test_other_loops_take_a_number_or_auto(alpha: Any) -> None:
 
 def test_rows_of_some_environments() -> None:
     """An environment without a row keeps its sum until its next one."""
-    reward, bonus, ended = steps(n=2)
+    reward, bonus, start = steps(n=2)
     some, both = Alpha("auto", GAMMA), Alpha("auto", GAMMA)
-    for t, (r, b, e) in enumerate(zip(reward, bonus, ended, strict=True)):
+    for t, (r, b, s) in enumerate(zip(reward, bonus, start, strict=True)):
         rows = [0, 1] if t < 20 else [1]
-        some.observe(r[rows], b[rows], e[rows], envs=rows)
-        both.observe(r, b, e)
-    sums = discounted(bonus, ended)
+        some.observe(r[rows], b[rows], s[rows], envs=rows)
+        both.observe(r, b, s)
+    sums = discounted(bonus, start)
     assert some.state_dict()["sums"][1] == pytest.approx(both.state_dict()["sums"][1])
-    assert some.state_dict()["sums"][0] == pytest.approx(0.0 if ended[19, 0] else sums[19, 0])
+    assert some.state_dict()["sums"][0] == pytest.approx(sums[19, 0])
     assert some.state_dict()["moments"][0][0] == 60

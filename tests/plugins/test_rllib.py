@@ -275,7 +275,7 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(monkeypatch: pytest.Monkey
         observe(episodes, chunks, bonuses)
         for chunk, bonus in zip(chunks, bonuses, strict=True):
             column = torch.from_numpy(bonus)[:, None]
-            rule.observe(torch.ones_like(column), column, chunk.ended[:, None], continued=False)
+            rule.observe(torch.ones_like(column), column, chunk.episode_start[:, None], apart=True)
         expected.extend(rule.value * np.concatenate(bonuses))
 
     monkeypatch.setattr(ours, "_observe", look)

@@ -108,7 +108,7 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(
 
         def _on_rollout_end(self) -> None:
             bonus = torch.from_numpy(callback.bonus)
-            alpha = rule.observe(torch.ones(bonus.shape), bonus, callback.rollout.ended)
+            alpha = rule.observe(torch.ones(bonus.shape), bonus, callback.rollout.episode_start)
             assert callback.alpha == pytest.approx(alpha)
             if algorithm is PPO:
                 stored = self.locals["rollout_buffer"].rewards

@@ -219,7 +219,8 @@ def test_alpha_from_the_scales_of_rewards_and_bonuses(n: int, monkeypatch: pytes
     env, rule = explored(n=n, alpha="auto", gamma=0.8), _alpha.Alpha("auto", 0.8)
     data = env.rollout(30, break_when_any_done=False).reshape(n, 30).transpose(0, 1)  # [T, N]
     bonus, reward, ended = (data["next", key].squeeze(-1) for key in ("bonus", "reward", "done"))
-    alphas = [rule.observe(torch.ones(n), b, e) for b, e in zip(bonus, ended, strict=True)]
+    starts = torch.cat([torch.ones_like(ended[:1]), ended[:-1]])
+    alphas = [rule.observe(torch.ones(n), b, s) for b, s in zip(bonus, starts, strict=True)]
     torch.testing.assert_close(reward, 1.0 + torch.tensor(alphas)[:, None] * bonus)
     again = explored(n=n, alpha="auto")
     again.load_state_dict(env.state_dict())

@@ -355,7 +355,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
             rollout.add(transition)
         collected = rollout.stack()[0].to(run.device)  # [T, N]
         collected.bonus = explorer.bonus_rollout(collected)  # CAE   scaled β; then A ← A + φφᵀ
-        explorer.alpha.observe(collected.reward, collected.bonus, collected.ended)  # CAE   for alpha=auto
+        explorer.alpha.observe(collected.reward, collected.bonus, collected.episode_start)  # CAE   auto α
         replay.add(collected.map(lambda x: x.flatten(0, 1)))
         run.episodes(envs.pop_episodes())
 

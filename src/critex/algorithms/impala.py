@@ -206,7 +206,7 @@ class IMPALA:
         cfg, steps = self.cfg, unroll.steps.to(self.device)
         reward = steps.reward
         bonus = batch_bonus(steps, self.explorer, cfg)  # CAE
-        alpha = self.explorer.alpha.observe(reward, bonus, steps.ended, continued=not cfg.workers)  # CAE
+        alpha = self.explorer.alpha.observe(reward, bonus, steps.episode_start, apart=cfg.workers > 0)  # CAE
         reward = reward + alpha * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         obs = tree_map(lambda x, last: torch.cat([x, last.to(x.device)[None]]), steps.obs, unroll.last_obs)

@@ -233,7 +233,7 @@ class PPO:
         if cfg.normalize_reward and not cfg.normalize_bonus:
             reward = self.reward_normalizer(reward, rollout.terminated)
         bonus = batch_bonus(rollout, self.explorer, cfg)  # CAE
-        alpha = self.explorer.alpha.observe(reward, bonus, rollout.ended)  # CAE
+        alpha = self.explorer.alpha.observe(reward, bonus, rollout.episode_start)  # CAE
         reward = reward + alpha * bonus  # CAE   r̃ = r + αβ, before any advantage
         reward = clip_reward(reward, cfg)
         if cfg.normalize_reward and cfg.normalize_bonus:

@@ -168,7 +168,7 @@ class RecurrentPPO:
         """Learn from a rollout [T, N] with the columns from `act`; `begin` is the memory before its first step."""
         cfg, reward = self.cfg, rollout.reward
         bonus = batch_bonus(rollout, self.explorer, cfg)  # CAE
-        alpha = self.explorer.alpha.observe(reward, bonus, rollout.ended)  # CAE
+        alpha = self.explorer.alpha.observe(reward, bonus, rollout.episode_start)  # CAE
         reward = reward + alpha * bonus  # CAE   r̃ = r + αβ
         reward = clip_reward(reward, cfg)
         columns["advantage"], columns["target"] = gae(

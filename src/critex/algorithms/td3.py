@@ -247,7 +247,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
     for step in run.steps(cfg.steps, cfg.num_envs):
         transition, obs = envs.step(agent.act(obs, step))
         transition.bonus = explorer.bonus(transition.to(run.device))  # CAE   scaled β; then A ← A + φφᵀ
-        explorer.alpha.observe(transition.reward, transition.bonus, transition.ended)  # CAE   for alpha=auto
+        explorer.alpha.observe(transition.reward, transition.bonus, transition.episode_start)  # CAE   auto α
         replay.add(transition)
         run.episodes(envs.pop_episodes())
 

@@ -77,45 +77,40 @@ class Alpha:
         self,
         reward: Tensor,
         bonus: Tensor,
-        ended: Tensor,
-        continued: bool = True,
+        episode_start: Tensor,
+        apart: bool = False,
         envs: Sequence[int] | None = None,
     ) -> float:
         """Add steps [N] or [T, N], and return α.
 
-        `continued`: they follow the steps of the last call. `envs`: the environment of each row, if some have none.
+        `episode_start`: an episode begins with this step. `apart`: the steps do not follow those of the last call. `envs`:
+        the environment of each row, if some have none.
         """
         if not (self.rule or self.value):
             return self.value
         rewards, bonuses = reward.flatten().tolist(), bonus.flatten().tolist()
         if self.rule:
             envs = range(reward.shape[-1]) if envs is None else envs
-            if not continued:
+            if apart:
                 self._sums = []
             self._sums += [0.0] * (max(envs, default=-1) + 1 - len(self._sums))
-            self._add(rewards, bonuses, ended.flatten().tolist(), envs)
+            self._add(rewards, bonuses, episode_start.flatten().tolist(), envs)
             self.value = self._auto()
         n, falling = len(rewards), (1 - 1 / RECENT) ** len(rewards)
         new = (self.value * sum(map(abs, bonuses)), sum(map(abs, rewards)), n - rewards.count(0.0), n)
         self._recent = [falling * old + x for old, x in zip(self._recent, new, strict=True)]
         return self.value
 
-    def restart(self, started: Tensor) -> None:
-        """An episode begins in these environments, [N], though the one before may have no end."""
-        self._sums = [0.0 if new else b for b, new in zip(self._sums, started.tolist(), strict=False)]
-
     def _add(
-        self, rewards: list[float], bonuses: list[float], ended: list[bool], envs: Sequence[int]
+        self, rewards: list[float], bonuses: list[float], starts: list[bool], envs: Sequence[int]
     ) -> None:
         sums = self._sums
-        for r, b, end, env in zip(rewards, bonuses, ended, cycle(envs), strict=False):
-            sums[env] = self.gamma * sums[env] + b
+        for r, b, start, env in zip(rewards, bonuses, starts, cycle(envs), strict=False):
+            sums[env] = b if start else self.gamma * sums[env] + b
             self._steps += 1
             if self._steps > WARMUP:
                 for moments, x in zip(self._moments, (r, b, sums[env]), strict=True):
                     moments.add(x)
-            if end:
-                sums[env] = 0.0
 
     def _auto(self) -> float:
         of_reward, of_bonus, of_sum = self._moments

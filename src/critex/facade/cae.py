@@ -171,15 +171,15 @@ class CAE(HasAlpha, nn.Module):
             ended: [N], `terminated | truncated` of this step. It tells the explorer where episodes begin, and
                 which steps of a vector environment are only resets. These get no bonus and are not remembered.
             episode_start: [N], instead of `ended`: this is the first step of an episode.
-            rewards: [N], the rewards of this step without a bonus; `alpha="auto"` needs them, and `ended`.
+            rewards: [N], the rewards of this step without a bonus; `alpha="auto"` needs them, and one of the last two.
         """
         step = self._transition(obs, actions, next_obs)
-        given = self._rewards(rewards, ended, step)
+        reward = self._rewards(rewards, step)
         begins, real = self._boundaries(len(step), ended, episode_start)
         step.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(step)
         bonus = self._bonus(explorer, step, real)
-        return self._paid(self._weight(bonus, real, *given) * bonus, actions)
+        return self._paid(self._weight(reward, bonus, begins, real) * bonus, actions)
 
     def _bonus(self, explorer: Elliptical, step: Transition, real: Flags) -> Tensor:
         """Scaled β of one vector step, [N]; rows that are only resets get no bonus and are not remembered."""
@@ -208,7 +208,7 @@ class CAE(HasAlpha, nn.Module):
         critic is still the one that collected the rollout.
         """
         steps = self._transition(obs, actions, next_obs, rollout=True)
-        given = self._rewards(rewards, ended, steps)
+        reward = self._rewards(rewards, steps)
         time, n = steps.reward.shape
         flags = [
             self._boundaries(n, *(None if x is None else x[t] for x in (ended, episode_start)))
@@ -227,33 +227,33 @@ class CAE(HasAlpha, nn.Module):
             rows = torch.from_numpy(real)
             some = steps.map(lambda x: x[rows.to(x.device)].unsqueeze(1))
             bonus[rows] = explorer.bonus_rollout(some).squeeze(1).cpu().double()
-        if given:  # α changes with every step
-            weights = (self._weight(bonus[t], real[t], *(x[t] for x in given)) for t in range(time))
+        if reward is not None:  # α changes with every step
+            weights = map(self._weight, reward, bonus, begins, real)
             return self._paid(
                 torch.tensor(list(weights), dtype=bonus.dtype).unsqueeze(1) * bonus.cpu(), actions
             )
         return self._paid(self.alpha * bonus, actions)
 
-    def _rewards(self, rewards: Array | None, ended: Array | None, steps: Transition) -> tuple[Tensor, ...]:
-        """(rewards, ended) in the shape of the steps, for the rule `auto`; nothing if α is a number."""
+    def _rewards(self, rewards: Array | None, steps: Transition) -> Tensor | None:
+        """The rewards in the shape of the steps, for the rule `auto`; None if α is a number."""
         if not self._alpha.rule:
-            return ()
-        if rewards is None or ended is None:
-            raise UserError("alpha='auto' needs rewards=, those of the step without a bonus, and ended=")
-        given = {"rewards": rewards, "ended": ended}
-        tensors = {name: to_tensor(x, torch.device("cpu")) for name, x in given.items()}
-        for name, x in tensors.items():
-            if x.shape != steps.reward.shape:
-                raise UserError(f"{name} must be {list(steps.reward.shape)}, as actions; got {list(x.shape)}")
-        return tuple(tensors.values())
+            return None
+        if rewards is None:
+            raise UserError("alpha='auto' needs rewards=, those of the step without a bonus")
+        reward = to_tensor(rewards, torch.device("cpu"))
+        if reward.shape != steps.reward.shape:
+            raise UserError(
+                f"rewards must be {list(steps.reward.shape)}, as actions; got {list(reward.shape)}"
+            )
+        return reward
 
-    def _weight(self, bonus: Tensor, real: Flags, *given: Tensor) -> float:
-        """α of one vector step with the scaled bonuses [N]; `given`: what `_rewards` returned."""
-        if not given:
+    def _weight(self, reward: Tensor | None, bonus: Tensor, begins: Flags, real: Flags) -> float:
+        """α of one vector step with the scaled bonuses [N]."""
+        if reward is None:
             return self.alpha
-        reward, ended = given
         rows = torch.from_numpy(real.nonzero()[0])
-        return self._alpha.observe(reward[rows], bonus.cpu()[rows], ended[rows], envs=rows.tolist())
+        starts = torch.from_numpy(begins)[rows]
+        return self._alpha.observe(reward[rows], bonus.cpu()[rows], starts, envs=rows.tolist())
 
     @torch.no_grad()
     def peek(self, obs: Array, actions: Array, *, next_obs: Array | None = None) -> Any:
@@ -353,8 +353,9 @@ class CAE(HasAlpha, nn.Module):
 
     def _boundaries(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
         episodic = self.config.scope == "episodic" or self.config.zero_first or self.config.thompson_hold
-        if ended is None and episode_start is None and episodic:
-            raise UserError("an episodic memory needs ended=, terminated | truncated of the step, [N]")
+        if ended is None and episode_start is None and (episodic or self._alpha.rule):
+            which = "an episodic memory" if episodic else "alpha='auto'"
+            raise UserError(f"{which} needs ended=, terminated | truncated of the step, [N]")
         return self._episodes.step(n, ended, episode_start)
 
     # Building, saving ---------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class BonusConnector(HasAlpha, ConnectorV2):
         for episode, chunk, bonus in zip(episodes, chunks, bonuses, strict=True):
             rewards = np.array(episode.get_rewards(), dtype=np.float64)  # a copy: torch wants to write
             reward, beta = (torch.from_numpy(x)[:, None] for x in (rewards, bonus))  # [T] → [T, 1]
-            self._alpha.observe(reward, beta, chunk.ended[:, None], continued=False)
+            self._alpha.observe(reward, beta, chunk.episode_start[:, None], apart=True)
 
     def _transition(self, episode: Any) -> Transition:
         """The steps of an episode, or of a part of one, [T, …]."""

@@ -110,7 +110,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
                 self._restore(earlier.saved() if isinstance(earlier, _Memory) else earlier)
             self._memory = model.critex = _Memory(self)
         if self._last is None or model._last_obs is not self._last:
-            self._starts, self._continued = np.ones(model.n_envs, dtype=bool), False
+            self._starts = np.ones(model.n_envs, dtype=bool)
         self.training.attach()
 
     def _build(self, model: Any) -> None:
@@ -184,9 +184,9 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         model: Any = self.model
         self.rollout = transitions(obs, action, last_obs, starts, self._ends, model)
         beta = self.explorer.bonus_rollout(self.rollout)
-        alpha = self._alpha.observe(torch.from_numpy(reward), beta, self.rollout.ended, self._continued)
+        alpha = self._alpha.observe(torch.from_numpy(reward), beta, self.rollout.episode_start)
         bonus: NDArray[np.float64] = beta.numpy(force=True)
-        self.bonus, self._continued = bonus, True
+        self.bonus = bonus
         return alpha * bonus
 
     def _log(self) -> None:

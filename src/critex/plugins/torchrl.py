@@ -211,8 +211,7 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         bonus = explorer.bonus(step).to(reward).reshape(reward.shape)
         self._starts = torch.zeros(n, dtype=torch.bool)
         next_tensordict.set(self.bonus_key, bonus)
-        self._alpha.restart(starts)
-        alpha = self._alpha.observe(reward.reshape(n), bonus.reshape(n), step.ended)
+        alpha = self._alpha.observe(reward.reshape(n), bonus.reshape(n), starts)
         next_tensordict.set(self.reward_key, reward + alpha * bonus)
         if self._pool is not None:
             self._unsynced += n
