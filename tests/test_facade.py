@@ -169,12 +169,21 @@ def test_bad_calls() -> None:
         critex.CAE(embed, scope="episodic")(OBS, ACTION)
     with pytest.raises(ValueError, match="not both"):
         critex.CAE(embed)(OBS, ACTION, ended=[False], episode_start=[False])
-    with pytest.raises(ValueError, match=r"ended must have one boolean per environment, \[1\]"):
+    with pytest.raises(ValueError, match=r"ended must be \[1\], as actions; got \[2\]"):
         critex.CAE(embed)(OBS, ACTION, ended=[False, True])
     with pytest.raises(ValueError, match="next_obs="):
         critex.CAE(state, embedding="next_state")(OBS, ACTION)
     with pytest.raises(ValueError, match=r"\[N, d\]"):
         critex.CAE(lambda obs, action: obs[0])(OBS, ACTION)
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+@pytest.mark.parametrize("name", ["ended", "episode_start"])
+def test_flags_of_a_rollout_of_another_length(name: str, rows: int) -> None:
+    """A rollout of five steps: too few flags ended in an IndexError, and of too many the last were ignored."""
+    obs, action, flags = OBS.expand(5, 1, 2), ACTION.expand(5, 1, 1), torch.zeros(rows, 1)
+    with pytest.raises(ValueError, match=rf"{name} must be \[5, 1\], as actions; got \[{rows}, 1\]"):
+        critex.CAE(embed).rollout(obs, action, **{name: flags})
 
 
 @pytest.mark.parametrize("alpha", [float("nan"), -1.0, float("inf")])

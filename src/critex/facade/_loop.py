@@ -110,14 +110,14 @@ class Episodes:
         if ended is not None and episode_start is not None:
             raise UserError("give ended= or episode_start=, not both")
         if ended is not None:
-            now = _flags("ended", ended, n)
+            now = to_flags("ended", ended, (n,))
             if self.autoreset == "next_step" and self.ended is not None:
                 real = ~self.ended
             begins = real if self.fresh is None else self.fresh & real
             self.ended = now & real
             self.fresh = ~real if self.autoreset == "next_step" else self.ended
         elif episode_start is not None:
-            begins = _flags("episode_start", episode_start, n)
+            begins = to_flags("episode_start", episode_start, (n,))
         return begins, real
 
     def state(self) -> list[list[bool] | None]:
@@ -127,10 +127,11 @@ class Episodes:
         self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
 
 
-def _flags(name: str, value: Array, n: int) -> Flags:
+def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:
+    """Booleans, one for each action."""
     flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
-    if flags.shape != (n,):
-        raise UserError(f"{name} must have one boolean per environment, [{n}], got {list(flags.shape)}")
+    if flags.shape != shape:
+        raise UserError(f"{name} must be {list(shape)}, as actions; got {list(flags.shape)}")
     return flags.astype(bool)
 
 

@@ -34,6 +34,7 @@ from ._loop import (
     embed_of,
     form_of,
     read_envs,
+    to_flags,
     to_tensor,
     to_tensors,
 )
@@ -210,10 +211,11 @@ class CAE(HasAlpha, nn.Module):
         steps = self._transition(obs, actions, next_obs, rollout=True)
         reward = self._rewards(rewards, steps)
         time, n = steps.reward.shape
-        flags = [
-            self._boundaries(n, *(None if x is None else x[t] for x in (ended, episode_start)))
-            for t in range(time)
-        ]
+        ends, starts = (
+            [None] * time if x is None else to_flags(name, x, (time, n))
+            for name, x in (("ended", ended), ("episode_start", episode_start))
+        )
+        flags = [self._boundaries(n, *step) for step in zip(ends, starts, strict=True)]
         begins, real = (np.stack(column) for column in zip(*flags, strict=True))
         steps.episode_start = torch.from_numpy(begins)
         explorer = self.explorer or self._infer(steps.map(itemgetter(0)))
