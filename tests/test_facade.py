@@ -177,6 +177,13 @@ def test_bad_calls() -> None:
         critex.CAE(lambda obs, action: obs[0])(OBS, ACTION)
 
 
+def test_a_mistaken_first_call_does_not_decide_the_number_of_envs() -> None:
+    explorer = critex.CAE(embed)
+    with pytest.raises(ValueError, match="observations must be"):
+        explorer(OBS[0], torch.zeros(3))  # one environment, without its axis
+    explorer(OBS, ACTION)
+
+
 @pytest.mark.parametrize("rows", [4, 6])
 @pytest.mark.parametrize("name", ["ended", "episode_start"])
 def test_flags_of_a_rollout_of_another_length(name: str, rows: int) -> None:

@@ -310,11 +310,7 @@ class CAE(HasAlpha, nn.Module):
                 f"actions must be {wanted}, got {list(action.shape)}; for a single environment pass obs[None] and "
                 "actions[None]"
             )
-        if not peek and self._num_envs is None:
-            self._num_envs = shape[-1]
-            if self.explorer is not None:  # built before anybody knew this number
-                self._rebuild(self.explorer)
-        if not peek and shape[-1] != self._num_envs:
+        if not peek and self._num_envs not in (None, shape[-1]):
             raise UserError(
                 f"got the actions of {shape[-1]} environments; this explorer has {self._num_envs}"
             )
@@ -330,7 +326,12 @@ class CAE(HasAlpha, nn.Module):
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
-        return Transition(state, self._checked(action, len(shape)), zero, after, no, no, no, zero)
+        step = Transition(state, self._checked(action, len(shape)), zero, after, no, no, no, zero)
+        if not peek and self._num_envs is None:  # after all checks: a mistaken call must not decide it
+            self._num_envs = shape[-1]
+            if self.explorer is not None:  # built before anybody knew this number
+                self._rebuild(self.explorer)
+        return step
 
     def _checked(self, action: Tensor, axes: int) -> Tensor:
         """Actions as the embedding takes them; discrete ones are integers in [0, num_actions)."""
