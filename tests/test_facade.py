@@ -330,6 +330,17 @@ class TestInference:
         with pytest.raises(ValueError, match="did you mean next_state"):
             critex.CAE(state, embedding="nextstate")
 
+    @pytest.mark.parametrize("kind", [critex.CAE, critex.CAEPlus])
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+    def test_arrays_get_the_dtype_of_the_critic(self, kind: Any, dtype: Any) -> None:
+        for own in (torch.float32, torch.float64):
+            q = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(own)
+            explorer = kind(q, num_actions=2)
+            obs, actions = np.ones((3, 4), dtype), np.array([0, 1, 1])
+            assert explorer(obs, actions).dtype == np.float32
+            if kind is critex.CAEPlus:
+                explorer.loss(obs, actions, obs).backward()
+
     def test_rewards_keep_their_dtype(self) -> None:
         explorer = critex.CAE(embed)
         for dtype in (np.float32, np.float64):

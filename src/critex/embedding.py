@@ -109,9 +109,14 @@ class Embedding:
         return owner if isinstance(owner, nn.Module) else nn.Module()
 
     @property
+    def weight(self) -> Tensor:
+        """A weight of the critic, for its device and dtype; an empty tensor if `critic` is a plain function."""
+        return next(self._owner.parameters(), torch.empty(0))
+
+    @property
     def device(self) -> torch.device:
         """The critic's device, if `critic` is a method of a module; else the CPU."""
-        return next((weight.device for weight in self._owner.parameters()), torch.device("cpu"))
+        return self.weight.device
 
     @cached_property
     def _with_modes(self) -> list[nn.Module]:

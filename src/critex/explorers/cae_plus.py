@@ -51,8 +51,8 @@ class CAEPlusExplorer(Elliptical):
         width = (config.u_dim or max(d // 4, 1)) if config.use_u else d
         super().__init__(config, setting, width)
         self.options = config
-        self.U = orthogonal(nn.Linear(d, width)).to(self.embedding.device) if config.use_u else None
-        self.inverse = InverseDynamics(width, self.embedding, config.hidden, config)
+        self.U = orthogonal(nn.Linear(d, width)).to(self.embedding.weight) if config.use_u else None
+        self.inverse = InverseDynamics(width, self.embedding, config.hidden, config).to(self.embedding.weight)
 
     def _project(self, phi: Tensor) -> Tensor:
         """Uφ for the bonus."""

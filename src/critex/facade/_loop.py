@@ -135,16 +135,16 @@ def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:
     return flags.astype(bool)
 
 
-def to_tensor(x: Any, device: torch.device) -> Tensor:
-    """An array on the critic's device; NumPy's float64 becomes torch's default dtype."""
-    tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
-    if tensor.dtype == torch.float64 and not isinstance(x, Tensor):
-        tensor = tensor.to(torch.get_default_dtype())
-    return tensor.to(device)
+def to_tensor(x: Any, weight: Tensor) -> Tensor:
+    """An array on the critic's device; NumPy's floats get the critic's dtype."""
+    if isinstance(x, Tensor):
+        return x.to(weight.device)
+    tensor = torch.as_tensor(np.asarray(x))
+    return tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
 
 
-def to_tensors(x: Any, device: torch.device) -> Tree:
-    """An observation, or a dict of them, on the critic's device."""
+def to_tensors(x: Any, weight: Tensor) -> Tree:
+    """An observation, or a dict of them, as `to_tensor` converts them."""
     if isinstance(x, dict):
-        return {key: to_tensors(value, device) for key, value in x.items()}
-    return to_tensor(x, device)
+        return {key: to_tensors(value, weight) for key, value in x.items()}
+    return to_tensor(x, weight)

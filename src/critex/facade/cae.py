@@ -242,7 +242,7 @@ class CAE(HasAlpha, nn.Module):
             return None
         if rewards is None:
             raise UserError("alpha='auto' needs rewards=, those of the step without a bonus")
-        reward = to_tensor(rewards, torch.device("cpu"))
+        reward = to_tensor(rewards, torch.empty(0))
         if reward.shape != steps.reward.shape:
             raise UserError(
                 f"rewards must be {list(steps.reward.shape)}, as actions; got {list(reward.shape)}"
@@ -301,8 +301,8 @@ class CAE(HasAlpha, nn.Module):
         peek: bool = False,
     ) -> Transition:
         """The step as tensors on the critic's device, or one clear error."""
-        device = self._device()
-        state, action = to_tensors(obs, device), to_tensor(actions, device)
+        weight = self._reader.weight
+        state, action = to_tensors(obs, weight), to_tensor(actions, weight)
         shape = action.shape[: 1 + rollout]
         wanted = "[T, N, …]" if rollout else "[N, …]"
         if len(shape) < 1 + rollout or not all(shape):
@@ -316,7 +316,7 @@ class CAE(HasAlpha, nn.Module):
             )
         if self._form == "next_state" and next_obs is None:
             raise UserError("embedding='next_state' needs next_obs=, the state that each action led to")
-        after = state if next_obs is None else to_tensors(next_obs, device)
+        after = state if next_obs is None else to_tensors(next_obs, weight)
         for leaf in tree_leaves(state) + tree_leaves(after):
             if leaf.shape[: len(shape)] != shape:
                 raise UserError(
@@ -362,10 +362,6 @@ class CAE(HasAlpha, nn.Module):
         return self._episodes.step(n, ended, episode_start)
 
     # Building, saving ---------------------------------------------------------------------------------------
-
-    def _device(self) -> torch.device:
-        """The critic's current device."""
-        return self._reader.device
 
     def _infer(self, step: Transition) -> Elliptical:
         """Build the explorer from the critic's output for a first step."""
@@ -479,9 +475,9 @@ class CAEPlus(CAE):
     def loss(self, obs: Array, actions: Array, next_obs: Array) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
         assert self.explorer is not None
-        device = self._device()
-        action = self._checked(to_tensor(actions, device), 1)
-        no = torch.zeros(action.shape[:1], dtype=torch.bool, device=device)
+        weight = self._reader.weight
+        action = self._checked(to_tensor(actions, weight), 1)
+        no = torch.zeros(action.shape[:1], dtype=torch.bool, device=weight.device)
         return self.explorer.loss(
-            Transition(to_tensors(obs, device), action, no.float(), to_tensors(next_obs, device), no, no, no)
+            Transition(to_tensors(obs, weight), action, no.float(), to_tensors(next_obs, weight), no, no, no)
         )
