@@ -266,6 +266,10 @@ class TestAutoAlpha:
         assert again.peek(obs[0], action[0]).shape == (2,)
         again(obs[0], action[0])
         assert again.alpha == 0.3
+        for wrong in ("auto", "car", -1.0):  # "auto" became 0.1
+            with pytest.raises(ValueError, match="alpha"):
+                again.alpha = wrong
+        assert again.alpha == 0.3
 
     def test_what_is_missing(self) -> None:
         explorer = critex.CAE(embed, "auto")

@@ -166,7 +166,9 @@ class HasAlpha:
 
     @alpha.setter
     def alpha(self, value: float) -> None:
-        self._alpha.rule, self._alpha.value = "", fixed_or_auto(value).value
+        if fixed_or_auto(value).rule:
+            raise UserError(f"alpha={value!r} is for a new explorer; assign a number")
+        self._alpha.rule, self._alpha.value = "", float(value)
 
 
 def fixed_or_auto(alpha: float | str, gamma: float = 0.99) -> Alpha:
