@@ -231,6 +231,29 @@ class TestLastHidden:
         with pytest.raises(ValueError, match="head was executed last"):
             critex.last_hidden(net)(torch.randn(2, 3))
 
+    def test_an_output_layer_of_another_kind_is_no_guess(self) -> None:
+        """With a head of the user's own, φ would silently have been the input of the layer before it."""
+
+        class Noisy(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(2, 8))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x @ self.weight.T
+
+        net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), Noisy())
+        with pytest.raises(ValueError, match=r"Noisy 2 runs after 0, the last nn\.Linear"):
+            critex.last_hidden(net)(torch.randn(1, 3))
+
+    @pytest.mark.parametrize("norm", ["spectral_norm", "weight_norm"])
+    def test_a_normed_output_layer(self, norm: str) -> None:
+        net, x = critic(), torch.randn(5, 3)
+        getattr(nn.utils.parametrizations, norm)(net[2])
+        torch.testing.assert_close(critex.last_hidden(net)(x), net[:2](x))
+        alone = getattr(nn.utils.parametrizations, norm)(nn.Linear(3, 1))
+        assert critex.last_hidden(alone)(x) is x
+
     def test_the_device_is_the_modules(self) -> None:
         net = critic().to("meta")
         assert Embedding.of(critex.last_hidden(net), 8, DISCRETE, takes_action=False).device.type == "meta"

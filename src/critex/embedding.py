@@ -252,18 +252,29 @@ class last_hidden:
     def _executed_last(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
         """The output layer; an error, not a guess, if there are several candidates."""
         executed: list[str] = []
+        inside = tuple(
+            f"{name}.".lstrip(".") for name in self._linears
+        )  # such as the parts of a spectral norm
         hooks = [
-            linear.register_forward_pre_hook(lambda *_, name=name: executed.append(name))
-            for name, linear in self._linears.items()
+            layer.register_forward_pre_hook(lambda *_, name=name: executed.append(name))
+            for name, layer in self.module.named_modules()
+            if name in self._linears or (layer._parameters and not name.startswith(inside))
         ]
         try:
             self.module(*inputs, **keywords)
         finally:
             for hook in hooks:
                 hook.remove()
-        if not executed:
+        names = [name for name in dict.fromkeys(executed) if name in self._linears]
+        if not names:
             raise UserError("no linear layer was called in the forward pass; pass a function that returns φ")
-        *earlier, last = dict.fromkeys(executed)
+        *earlier, last = names
+        if executed[-1] not in self._linears:
+            layer = type(self.module.get_submodule(executed[-1])).__name__
+            raise UserError(
+                f"{layer} {executed[-1]} runs after {last}, the last nn.Linear, so it may be the output layer; pass a "
+                "function that returns φ, or choose an nn.Linear with layer="
+            )
         final = self._linears[last]
         rivals = [name for name in earlier if self._could_be_output(self._linears[name], final)]
         if rivals:
