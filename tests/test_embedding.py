@@ -254,6 +254,14 @@ class TestLastHidden:
         alone = getattr(nn.utils.parametrizations, norm)(nn.Linear(3, 1))
         assert critex.last_hidden(alone)(x) is x
 
+    def test_a_compiled_critic(self) -> None:
+        net = critic()
+        compiled = torch.compile(net, backend="eager")
+        assert (
+            critex.last_hidden(compiled).module is net
+        )  # code compiled before has no hook that could be called
+        assert critex.CAE(compiled, num_actions=2)._form == "state_and_action"
+
     def test_the_device_is_the_modules(self) -> None:
         net = critic().to("meta")
         assert Embedding.of(critex.last_hidden(net), 8, DISCRETE, takes_action=False).device.type == "meta"

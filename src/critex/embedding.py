@@ -210,7 +210,7 @@ class last_hidden:
     """
 
     def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
-        self.module = module
+        module = self.module = getattr(module, "_orig_mod", module)  # torch.compile's code ignores hooks
         self._linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
         if not self._linears:
             raise UserError("the module has no linear layer; pass a function that returns φ instead")
