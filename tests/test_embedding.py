@@ -161,6 +161,15 @@ def test_a_critic_whose_widths_are_not_known_yet() -> None:
         critex.CAEPlus(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3)), num_actions=3)
 
 
+def test_a_phi_of_another_length_is_one_clear_error() -> None:
+    """Such as a whole critic, given where its φ is meant."""
+    net = critic()
+    for form in ("state_and_action", "next_state", "state"):
+        embedding = Embedding(net, 8, False, True, 2, form)
+        with pytest.raises(critex.UserError, match=r"φ has shape \[5, 1\].* given as 8; critex\.last_hidden"):
+            embedding(torch.randn(5, 3), torch.zeros(5), torch.randn(5, 3))
+
+
 def test_unsupported_action_space() -> None:
     with pytest.raises(critex.UserError, match="not supported"):
         Embedding.of(double, 2, gym.spaces.MultiDiscrete([2, 2]), takes_action=False)

@@ -52,6 +52,7 @@ class Embedding:
 
     critic: Callable[..., Tensor]
     critic_dim: int
+    """The length of φ; 0 if it is not known yet."""
     takes_action: bool
     discrete: bool
     """Actions are integers in [0, action_dim); otherwise vectors [..., action_dim]."""
@@ -132,10 +133,16 @@ class Embedding:
         for module in training:
             module.training = False
         try:
-            return self.critic(obs, *action)
+            phi = self.critic(obs, *action)
         finally:
             for module in training:
                 module.training = True
+        if self.critic_dim and phi.shape[-1:] != (self.critic_dim,):
+            raise UserError(
+                f"the critic's φ has shape {list(phi.shape)} where its length is given as {self.critic_dim}; "
+                "critex.last_hidden(critic) gives φ of a whole critic, and its length"
+            )
+        return phi
 
     @property
     def blocks(self) -> int:

@@ -123,7 +123,7 @@ class CAE(HasAlpha, nn.Module):
         if form not in get_args(Form):
             raise unknown("embedding", form, ["auto", *get_args(Form)])
         self._embed, self._form, self._seed = embed, form, seed
-        self._reader = Embedding(embed, 1, True, False, 1, "state_action")  # until the length of φ is known
+        self._reader = Embedding(embed, 0, True, False, 1, "state_action")  # until the length of φ is known
         self._actions, self._bounds, self._num_envs = (num_actions, action_dim), bounds, num_envs
         self._dim: int | None = dim if dim is not None else getattr(embed.embed, "dim", None)
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
