@@ -292,7 +292,7 @@ class TestInference:
         envs = gym.make_vec("CartPole-v1", num_envs=3)
         explorer = critex.CAE(q, envs=envs, scaling="none")
         obs, actions = torch.randn(3, 4), torch.tensor([1, 0, 1])
-        got = explorer(obs, actions)
+        got = explorer(obs, actions, ended=[False] * 3)
         phi = torch.cat([q[:2](obs), nn.functional.one_hot(actions, 2)], -1).double()
         gram = critex.Gram(10, ridge=1.0)
         torch.testing.assert_close(got, gram.observe(phi.detach()).sqrt().float())
@@ -392,6 +392,12 @@ class TestEpisodes:
         resets, firsts = [10, 21, 32], [0, 11, 22, 33]
         assert [t for t, b in enumerate(bonus) if b == 0] == sorted(resets + firsts)
         assert rows == (2 * (40 - len(resets)) if scope == "lifelong" else 7)
+
+    @pytest.mark.parametrize("given", [{}, {"episode_start": [True]}])
+    def test_resets_in_the_next_step_need_the_ends(self, given: dict[str, Any]) -> None:
+        """From anything else the steps that only reset cannot be told; they were paid and remembered."""
+        with pytest.raises(ValueError, match="autoreset='next_step' needs ended="):
+            critex.CAE(embed, autoreset="next_step")(OBS, ACTION, **given)
 
     @pytest.mark.parametrize("scope", ["lifelong", "episodic"])
     def test_where_the_env_resets_in_the_same_step_every_step_counts(self, scope: str) -> None:
@@ -515,9 +521,10 @@ def test_a_lifelong_memory_goes_on_with_more_envs(ended: list[bool] | None) -> N
     for options in {}, {"strategy": "thompson", "thompson_hold": True}:
         if options and ended is None:
             continue
-        one = critex.CAE(embed, autoreset="next_step", **options)
+        mode: Any = "same_step" if ended is None else "next_step"
+        one = critex.CAE(embed, autoreset=mode, **options)
         one(OBS, ACTION, ended=ended)
-        two = critex.CAE(embed, num_envs=4, autoreset="next_step", **options)
+        two = critex.CAE(embed, num_envs=4, autoreset=mode, **options)
         two.load_state_dict(one.state_dict())
         bonus = two(OBS.repeat(4, 1), ACTION.repeat(4, 1), ended=[False] * 4)
         assert bonus.shape == (4,) and bonus.all()

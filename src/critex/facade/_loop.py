@@ -109,6 +109,11 @@ class Episodes:
         real, begins = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
         if ended is not None and episode_start is not None:
             raise UserError("give ended= or episode_start=, not both")
+        if ended is None and self.autoreset == "next_step":
+            raise UserError(
+                "autoreset='next_step' needs ended=, terminated | truncated of the step, [N]: the step after an end only "
+                "resets; if yours do not, give autoreset='same_step'"
+            )
         if ended is not None:
             now = to_flags("ended", ended, (n,))
             if self.autoreset == "next_step" and self.ended is not None:

@@ -171,7 +171,7 @@ class CAE(HasAlpha, nn.Module):
             next_obs: where the actions led, for `embedding="next_state"`.
             ended: [N], `terminated | truncated` of this step. It tells the explorer where episodes begin, and
                 which steps of a vector environment are only resets. These get no bonus and are not remembered.
-            episode_start: [N], instead of `ended`: this is the first step of an episode.
+            episode_start: [N], instead of `ended`, unless autoreset is `"next_step"`: this is the first step of an episode.
             rewards: [N], the rewards of this step without a bonus; `alpha="auto"` needs them, and one of the last two.
         """
         step = self._transition(obs, actions, next_obs)
