@@ -129,6 +129,25 @@ def test_a_record_of_other_steps_than_the_recorders_is_refused() -> None:
         audit(record, envs)
 
 
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    """Arrays [T] were broadcast to [T, T], with a wrong verdict."""
+    good: dict[str, Any] = {name: np.ones((5, 1)) for name in ("bonus", "stored_reward", "ended")}
+    record = Record(alpha=0.2, **good)
+    recorder = Recorder(gym.make("CartPole-v1"))
+    for bad, message in (
+        ({"bonus": np.ones(5)}, r"bonus must be \[T, N\], got \[5\]; a single environment has N = 1"),
+        ({"stored_reward": np.ones(5)}, r"stored_reward must be \[5, 1\] first, as bonus; got \[5\]"),
+        ({"obs": {"a": np.ones((4, 1))}, "next_obs": np.ones((5, 1))}, r"obs must be \[5, 1\] first"),
+        ({"alpha": np.ones(5)}, r"alpha must be a number or \[T, 1\], here \[5, 1\]; got \[5\]"),
+    ):
+        with pytest.raises(UserError, match=message):
+            audit(Record(**{"alpha": 0.2, **good, **bad}))
+    with pytest.raises(UserError, match="2 recorders for a record of 1 environments"):
+        audit(record, [recorder, recorder])
+    lists = Record(alpha=0.2, **{name: x.tolist() for name, x in good.items()})
+    assert str(audit(lists)) == str(audit(record))
+
+
 def test_what_was_not_given_is_said() -> None:
     record, *_ = loop()
     bare = Record(alpha=record.alpha, bonus=record.bonus, stored_reward=record.stored_reward)

@@ -113,6 +113,16 @@ class Record:
     memory_steps: float = 0
     """… and for how many steps the memory keeps a transition: the episode's length, or the whole run."""
 
+    def __post_init__(self) -> None:
+        shape = np.shape(self.bonus)
+        if len(shape) != 2 or not all(shape):
+            raise UserError(f"bonus must be [T, N], got {list(shape)}; a single environment has N = 1")
+        if (alpha := np.shape(self.alpha)) not in ((), (shape[0], 1), shape):
+            raise UserError(f"alpha must be a number or [T, 1], here {[shape[0], 1]}; got {list(alpha)}")
+        for name in ("bonus", "stored_reward", "ended", "returns", "values", "bootstrapped"):
+            if (given := getattr(self, name)) is not None:
+                setattr(self, name, _per_step(name, given, shape))
+
 
 def audit(
     record: Record,
@@ -147,7 +157,9 @@ def audit(
 
 def _require_same_steps(record: Record, envs: Sequence[Recorder]) -> None:
     """Refuse recorders whose last T steps are not the record's."""
-    steps = len(record.bonus)
+    steps, columns = record.bonus.shape
+    if len(envs) != columns:
+        raise UserError(f"{len(envs)} recorders for a record of {columns} environments; give one for each")
     for i, env in enumerate(envs):
         same = len(env.ended) >= steps
         if same and record.ended is not None:
@@ -207,7 +219,7 @@ def check_pairs(record: Record) -> Finding:
     name = "pairs"
     if record.obs is None or record.next_obs is None or record.ended is None:
         return _skipped(name, "the pairs (s, s'); it needs obs, next_obs and ended")
-    obs, next_obs, ended = _rows(record.obs), _rows(record.next_obs), np.asarray(record.ended, bool)
+    obs, next_obs, ended = _rows(record, "obs"), _rows(record, "next_obs"), np.asarray(record.ended, bool)
     ends = ended[:-1]
     crossing = ends & (next_obs[:-1] == obs[1:]).all(-1)
     apart = ~ends & ~(next_obs[:-1] == obs[1:]).all(-1)
@@ -230,7 +242,7 @@ def check_finals(record: Record, envs: Sequence[Recorder]) -> Finding:
     name = "final observations"
     if record.next_obs is None or not envs:
         return _skipped(name, "the final observations; it needs next_obs and recorders around the envs")
-    next_obs = _rows(record.next_obs)
+    next_obs = _rows(record, "next_obs")
     steps = len(next_obs)
     wrong = total = 0
     for i, env in enumerate(envs):
@@ -333,12 +345,24 @@ def _vector(obs: Any) -> Array:
     return np.asarray(obs, np.float64).ravel()
 
 
-def _rows(obs: Any) -> Array:
+def _rows(record: Record, name: str) -> Array:
     """Observations [T, N, …] as rows [T, N, k]."""
-    if isinstance(obs, Mapping):
-        return np.concatenate([_rows(obs[key]) for key in sorted(obs)], axis=-1)
-    array = np.asarray(obs, np.float64)
-    return array.reshape(*array.shape[:2], -1)
+    shape = record.bonus.shape
+
+    def flat(obs: Any) -> Array:
+        if isinstance(obs, Mapping):
+            return np.concatenate([flat(obs[key]) for key in sorted(obs)], axis=-1)
+        return _per_step(name, np.asarray(obs, np.float64), shape).reshape(*shape, -1)
+
+    return flat(getattr(record, name))
+
+
+def _per_step(name: str, given: Any, shape: tuple[int, ...]) -> Array:
+    """An array [T, N, …]."""
+    array = np.asarray(given)
+    if array.shape[:2] != shape:
+        raise UserError(f"{name} must be {list(shape)} first, as bonus; got {list(array.shape)}")
+    return array
 
 
 def _share(mask: Array) -> str:
