@@ -253,6 +253,8 @@ def test_what_is_refused() -> None:
     given = TransformedEnv(base(), ExplorerTransform("cae_plus", phi_key="phi", dim=8))
     with pytest.raises(critex.UserError, match="give embed="):
         ExplorerLoss(given.transform)
+    with pytest.raises(critex.UserError, match="no phi: phi_key needs a policy that writes it"):
+        given.rollout(3)
     with pytest.raises(critex.UserError, match="leave out phi_key="):
         TransformedEnv(base(), ExplorerTransform("e3b", phi_key="phi", dim=3))
     with pytest.raises(critex.UserError, match="cross_episode_ends"):

@@ -233,7 +233,11 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
 
     def _obs(self, td: TensorDictBase, n: int, batch: int, phi: bool = False) -> Tree:
         if phi and self.phi_key is not None:
-            return td.get(self.phi_key).reshape(n, -1)  # type: ignore[no-any-return]
+            if (given := td.get(self.phi_key, None)) is None:
+                raise UserError(
+                    f"the step has no {_name(self.phi_key)}: phi_key needs a policy that writes it"
+                )
+            return given.reshape(n, -1)  # type: ignore[no-any-return]
         entries = {_name(k): td.get(k).reshape(n, *td.get(k).shape[batch:]) for k in self.in_keys}
         return next(iter(entries.values())) if len(entries) == 1 else entries
 
