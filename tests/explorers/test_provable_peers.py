@@ -29,18 +29,37 @@ def transition(state, action, dim=3):
     )  # fmt: skip
 
 
-def test_acb_pays_less_for_what_it_has_been_trained_on():
+def trained_acb(*seen, **options):
     torch.manual_seed(0)
-    acb = ACB(ACBConfig(scaling="none", ensemble=256), one_hot_setting())
+    acb = ACB(ACBConfig(scaling="none", ensemble=256, **options), one_hot_setting())
     optimizer = torch.optim.Adam(acb.learned(), lr=0.02)
-    seen, new = transition(0, 0), transition(1, 1)
     for _ in range(600):
         optimizer.zero_grad()
-        acb.loss(seen).backward()
+        sum(map(acb.loss, seen)).backward()
         optimizer.step()
+    return acb
+
+
+def test_acb_pays_less_for_what_it_has_been_trained_on():
+    seen, new = transition(0, 0), transition(1, 1)
+    acb = trained_acb(seen)
     known = acb.measure(seen.obs, seen.action)[0]
     assert known < 0.6 * acb.measure(new.obs, new.action)[0]
     assert acb.measure_actions(seen.obs)[0].argmin() == 0
+
+
+def test_acb_tells_new_pairs_apart_with_a_block_for_each_action():
+    """wᵀ[φ(s); a] of a new pair follows from three pairs that share its state, its action, or neither."""
+    seen, new = (transition(0, 0), transition(1, 1), transition(1, 0)), transition(0, 1)
+
+    def ratio(acb):
+        return acb.measure(new.obs, new.action)[0] / acb.measure(seen[0].obs, seen[0].action)[0]
+
+    joined, blocks = trained_acb(*seen), trained_acb(*seen, embedding="block", phi_norm=2.0)
+    assert ratio(blocks) > 2 > ratio(joined)
+    each = blocks.measure_actions(new.obs)[0]
+    torch.testing.assert_close(each[0, 1:], blocks.measure(new.obs, new.action)[0])
+    torch.testing.assert_close(each[0, :1], blocks.measure(seen[0].obs, seen[0].action)[0])
 
 
 def test_bdqn_draws_have_the_variance_of_each_actions_posterior():

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import Tree
+from critex.embedding import Form
 from critex.errors import UserError
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScaledExplorer, ScalingConfig
-from critex.ranges import Count
+from critex.ranges import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class ACBConfig(ScalingConfig):
     in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     ensemble: Count = 128
     """Number of noise predictors."""
+    embedding: Literal["auto", "block"] = "auto"
+    """The feature: φ(s,a) if the critic takes actions, else [φ(s); a] (auto), or φ(s) in the block of action a, with
+    predictors for each action (block)."""
+    phi_norm: Positive | None = None
+    """Rescale every φ to this length."""
 
 
 class ACB(ScaledExplorer):
@@ -39,26 +46,37 @@ class ACB(ScaledExplorer):
         super().__init__(config)
         if setting.embedding.form == "next_state":
             raise UserError("acb needs features of (s, a); use another embedding")
-        self.embedding = replace(setting.embedding)
+        if config.embedding == "block" and (setting.embedding.takes_action or not setting.embedding.discrete):
+            raise UserError("embedding=block needs discrete actions and a critic that takes only the state")
+        form: Form = setting.embedding.form if config.embedding == "auto" else config.embedding
+        self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
         self.compares_actions = not self.embedding.takes_action
-        self.heads = nn.Linear(self.embedding.dim(), config.ensemble, bias=False).to(self.embedding.device)
+        dim = self.embedding.dim() * self.embedding.blocks
+        self.heads = nn.Linear(dim, config.ensemble, bias=False).to(self.embedding.device)
         nn.init.normal_(self.heads.weight)  # a prior of N(0, I), as in ridge regression with λ = 1
         self._generator = torch.Generator().manual_seed(setting.own_seed())
 
-    def _largest(self, phi: Tensor) -> Tensor:
-        largest: Tensor = self.heads(phi).abs().amax(-1)
-        return largest
+    def _predict(self, phi: Tensor, action: Tensor) -> Tensor:
+        """wᵀφ of every predictor, [..., ensemble]."""
+        if self.embedding.form == "block":  # φ in the block of its action, zero elsewhere
+            chosen = F.one_hot(action.long(), self.embedding.blocks).to(phi)
+            phi = (chosen.unsqueeze(-1) * phi.unsqueeze(-2)).flatten(-2)
+        predicted: Tensor = self.heads(phi)
+        return predicted
 
     def raw(self, steps: Transition) -> Tensor:
-        return self._largest(self.embedding(steps.obs, steps.action, steps.next_obs))
+        phi = self.embedding(steps.obs, steps.action, steps.next_obs)
+        return self._predict(phi, steps.action).abs().amax(-1)
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
-        return self._scale_only(self._largest(self.embedding(obs, action, next_obs)))
+        return self._scale_only(self._predict(self.embedding(obs, action, next_obs), action).abs().amax(-1))
 
     @torch.no_grad()
     def measure_actions(self, obs: Tree) -> tuple[Tensor, Tensor]:
-        return self._scale_only(self._largest(self.embedding.each_action(obs)))
+        phi = self.embedding.each_action(obs)
+        actions = torch.arange(self.embedding.action_dim, device=phi.device)
+        return self._scale_only(self._predict(phi, actions).abs().amax(-1))
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         with torch.no_grad():
@@ -66,7 +84,7 @@ class ACB(ScaledExplorer):
                 None if phi is None else phi[: len(batch)]
             )  # of an unroll without the row after its last step
             features = self.embedding(batch.obs, batch.action, batch.next_obs, state=state)
-        predicted = self.heads(features.detach())
+        predicted = self._predict(features.detach(), batch.action)
         noise = torch.randn(predicted.shape, generator=self._generator).to(predicted)
         out: Tensor = (predicted - noise).square().mean()
         return out
