@@ -1,5 +1,6 @@
 import sys
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -91,7 +92,16 @@ def test_an_id_may_carry_options() -> None:
         make("DeepSea-4-v0?depth=3")
 
 
-@pytest.mark.parametrize("env_id", [":", ":CartPole-v1", ".relative:CartPole-v1"])
+@pytest.mark.parametrize(
+    "env_id", [":", ":CartPole-v1", ".relative:CartPole-v1", "a..b:CartPole-v1", "./a:CartPole-v1"]
+)
 def test_a_module_without_a_name_is_refused(env_id: str) -> None:
     with pytest.raises(UserError, match="is not the name of a module"):
         make(env_id)
+
+
+def test_an_error_inside_a_module_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing_module.py").write_text("int('no number')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="no number"):
+        make("failing_module:Mine-v0")

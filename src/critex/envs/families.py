@@ -136,6 +136,8 @@ def refuse_import(env_id: str, source: object) -> None:
 
 
 def _import(module: str, env_id: str) -> None:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise UserError(f"{env_id} cannot be made: {module!r} is not the name of a module")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # at the end, so that installed packages cannot be shadowed
@@ -145,8 +147,6 @@ def _import(module: str, env_id: str) -> None:
         raise UserError(
             f"{env_id} cannot be made: the module {module!r} cannot be imported ({error})"
         ) from error
-    except (TypeError, ValueError) as error:  # a relative name, or none
-        raise UserError(f"{env_id} cannot be made: {module!r} is not the name of a module") from error
 
 
 def family_of(env_id: str) -> str | None:
