@@ -48,7 +48,9 @@ def test_mujoco_v4_with_its_options_and_without_a_warning() -> None:
         ("DeepSea-10", "mean DeepSea-10-v0 or"),  # without its version it would miss the settings of its id
         ("CartPole", "mean CartPole-v1"),
         ("swimmer-v4", "mean Swimmer-v4"),
-        ("qqq", "registry"),
+        ("qqq-v0", "registry.*my_module:qqq-v0"),
+        ("json:CartPol-v1", "mean json:CartPole-v1"),
+        ("json:qqq-v0", "'json' does not register it"),
     ],
 )
 def test_an_unknown_id_gets_near_matches(wrong: str, hint: str) -> None:

@@ -201,10 +201,12 @@ def _broken(env_id: str, error: Exception) -> str:
 
 
 def _unknown(env_id: str) -> str:
-    near = nearest(env_id, gym.registry)
-    hint = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else "gymnasium.pprint_registry() lists what is installed"
-    )
+    module, colon, name = env_id.rpartition(":")
+    near = [module + colon + other for other in nearest(name, gym.registry)]
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif module:
+        hint = f"the module {module!r} does not register it with gymnasium"
+    else:
+        hint = f"gymnasium's registry does not have it; write your own as my_module:{name or 'MyEnv-v0'}"
     return f"there is no environment {env_id!r}; {hint}"
