@@ -80,6 +80,14 @@ def test_precedence_of_preset_and_flag() -> None:
     ).bonus.use_u  # the last counts
 
 
+def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> None:
+    assert train_config("dqn", ["--explorer", "none", "--alpha", "2", "--stop-return", "None"]).alpha == 2
+    flags = ["--explorer", "cae", "--preset", "official", "--bonus.scaling", "welford"]
+    assert train_config("ppo", flags).bonus.count_rows
+    flags = ["--env", "Hopper-v4", "--explorer", "cae", "--preset", "paper", "--no-normalize-reward"]
+    assert train_config("ppo", flags).normalize_bonus
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -131,6 +139,16 @@ def test_precedence_of_preset_and_flag() -> None:
         (["compare", "dqn", "--stps", "3"], "did you mean --steps"),
         (["compare", "dqn", "--explorer", "cae,rdn"], "did you mean rnd"),
         (["compare", "dqn", "--out", "{file}"], "cannot write {file}"),
+        (["train", "dqn", "--alpha", "1"], "--alpha has no effect without an explorer; add --explorer cae"),
+        (["train", "dqn", "--stop-return", "1"], "--stop-return has no effect without --eval-every"),
+        (
+            ["train", "ppo", "--normalize-bonus", "--no-normalize-reward"],
+            "--normalize-bonus has no effect without --normalize-reward",
+        ),
+        (
+            ["train", "ppo", "--explorer=cae", "--bonus.count_rows"],
+            "--bonus.count-rows has no effect without --bonus.scaling batch",
+        ),
         (["demo", "--out", "{file}"], "cannot write {file}"),
         (["demo", "--seeds", "0"], "at least 1"),
         (["train", "dqn", "--bonus-in", "nowhere"], "invalid choice"),

@@ -161,9 +161,9 @@ def test_no_warning(value: float, rewards: int, in_reward: bool, capsys: pytest.
 
 
 def test_the_option() -> None:
-    cfg = train_config("dqn", ["--alpha", "auto"])
+    cfg = train_config("dqn", ["--explorer", "cae", "--alpha", "auto"])
     assert cfg.alpha == "auto" and from_dict(type(cfg), to_dict(cfg)).alpha == "auto"
-    assert train_config("dqn", ["--alpha", "0.3"]).alpha == 0.3
+    assert train_config("dqn", ["--explorer", "cae", "--alpha", "0.3"]).alpha == 0.3
     with pytest.raises(UserError, match=r"^--alpha takes FLOAT\|auto\|auto_decay, not 'x'"):
         train_config("dqn", ["--alpha", "x"])
     with pytest.raises(UserError, match="alpha is -1.0; it must be at least 0"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
 from itertools import pairwise
 from typing import Any
 
 from critex.cli.options import Option, Sections, options_of, parse
 from critex.console import say
+from critex.errors import UserError
 
 PROG = "critex train"
 FIRST = ("env", "steps", "explorer", "alpha", "preset", "seed", "out")
@@ -52,9 +54,25 @@ def train_config(name: str, args: list[str]) -> Any:
     )
     values = typed(**{f.name: getattr(default, f.name) for f in fields(default)})
     parsed: Any = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default), bonus_flags)
+    refuse_idle(args, parsed)
     if default.env.startswith(f"{parsed.env}?"):  # the preset adds the options of its task to the id
         parsed.env = default.env
     return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
+
+
+def refuse_idle(args: list[str], cfg: Any) -> None:
+    """Refuse flags that would have no effect with the other options; presets may set them."""
+    given = {arg.partition("=")[0].replace("_", "-") for arg in args}
+    plain = cfg.explorer == "none" and "--explorer" not in given  # a sweep over explorers may name none
+    rules: tuple[tuple[str, Callable[[], bool], str], ...] = (
+        ("--alpha", lambda: plain, "an explorer; add --explorer cae"),
+        ("--stop-return", lambda: cfg.stop_return is not None and not cfg.eval_every, "--eval-every"),
+        ("--normalize-bonus", lambda: not cfg.normalize_reward, "--normalize-reward"),
+        ("--bonus.count-rows", lambda: cfg.bonus.scaling != "batch", "--bonus.scaling batch"),
+    )
+    for flag, idle, needed in rules:
+        if flag in given and idle():
+            raise UserError(f"{flag} has no effect without {needed}")
 
 
 def bonus_flags() -> dict[str, str]:
