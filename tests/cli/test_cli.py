@@ -80,8 +80,19 @@ def test_precedence_of_preset_and_flag() -> None:
     ).bonus.use_u  # the last counts
 
 
+def test_none_is_written_as_the_help_writes_it() -> None:
+    flags = ["--explorer", "cae_plus", "--preset", "official"]
+    assert train_config("dqn", flags).reward_clip == 1.0
+    assert train_config("dqn", [*flags, "--reward-clip", "none"]).reward_clip is None
+    assert train_config("dqn", [*flags, "--reward_clip=none", "--bonus.u-dim", "None"]).reward_clip is None
+    assert train_config("dqn", [*flags, "--bonus.scaling", "none"]).bonus.scaling == "none"
+    assert train_config("ppo", ["--shared", "none"]).shared is None
+    with pytest.raises(UserError, match=r"^--reward-clip takes none\|FLOAT, not 'off'"):
+        train_config("dqn", [*flags, "--reward-clip", "off"])
+
+
 def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> None:
-    assert train_config("dqn", ["--explorer", "none", "--alpha", "2", "--stop-return", "None"]).alpha == 2
+    assert train_config("dqn", ["--explorer", "none", "--alpha", "2", "--stop-return", "none"]).alpha == 2
     flags = ["--explorer", "cae", "--preset", "official", "--bonus.scaling", "welford"]
     assert train_config("ppo", flags).bonus.count_rows
     flags = ["--env", "Hopper-v4", "--explorer", "cae", "--preset", "paper", "--no-normalize-reward"]

@@ -44,6 +44,8 @@ class Option:
     choices: tuple[str, ...] = ()
     bounds: str = ""
     """The range of a number."""
+    optional: bool = False
+    """Whether `none` is a value, which tyro only knows as `None`."""
 
     @property
     def flags(self) -> list[str]:
@@ -84,7 +86,8 @@ def options_of(cls: type, default: Any = None, prefix: str = "") -> list[Option]
             metavar = re.sub("PATH|TEXT", field.name.upper(), metavar)
             found.append(Option(field.name, metavar, help_, None, choices, bounds))
         else:
-            found.append(Option(name, metavar, help_, _shown(value), choices, bounds))
+            optional = type(None) in get_args(hints[field.name]) and "PATH" not in metavar
+            found.append(Option(name, metavar, help_, _shown(value), choices, bounds, optional))
     return found
 
 
@@ -200,7 +203,11 @@ def parse(
         with redirect_stderr(box):
             options = {} if default is None else {"default": default}
             parsed: T = tyro.cli(
-                cls, prog=prog, args=args, config=(tyro.conf.PositionalRequiredArgs,), **options
+                cls,
+                prog=prog,
+                args=_capital_none(args, known),
+                config=(tyro.conf.PositionalRequiredArgs,),
+                **options,
             )
             return parsed
     except SystemExit:
@@ -208,6 +215,17 @@ def parse(
         if message.startswith("Missing from"):
             message = f"missing {' '.join(option.metavar for option in known if not option.flags)}"
         raise UserError(f"{message} (see {prog} --help)") from None
+
+
+def _capital_none(args: Sequence[str], known: Sequence[Option]) -> list[str]:
+    """`--reward-clip none` as tyro reads it: with `None`."""
+    optional = {flag for option in known if option.optional for flag in option.flags}
+    found: list[str] = []
+    for before, arg in pairwise(["", *args]):
+        flag, equals, value = arg.partition("=") if arg.startswith("--") else (before, "", arg)
+        none = value == "none" and flag.replace("_", "-") in optional
+        found.append(f"{flag}=None" if none and equals else "None" if none else arg)
+    return found
 
 
 def _refuse_unknown(
@@ -252,5 +270,5 @@ def _message(box: str) -> str:
     # An option of several types: tyro adds the error of each.
     several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
     return re.sub(
-        several, lambda m: f"{m[1]} takes {re.sub('[{}]', '', m[2]).replace(',', '|')}, not {m[3]}", message
+        several, lambda m: f"{m[1]} takes {re.sub('[{}]', '', m[2]).replace(',', '|').replace('None', 'none')}, not {m[3]}", message
     )
