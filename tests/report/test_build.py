@@ -15,7 +15,7 @@ from rich.console import Console
 
 from critex.errors import UserError
 from critex.report import write_report
-from critex.results import final_scores
+from critex.results import FinalScore, final_scores
 from critex.results.formatting import interval, spread, text
 from critex.results.stats import Summary
 from critex.tables.scores import score_table
@@ -261,6 +261,13 @@ def test_the_table_for_a_terminal(make_run: MakeRun) -> None:
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert "dqn 0.50 ± 0.71 (n=2) [0.00, 1.00] 2 ± 0 (n=2)" in lines
     assert lines.index("DeepSea-8-v0") < lines.index("CartPole-v1") < lines.index("dqn 7 (n=1) — —")
+
+
+def test_long_labels_are_not_cut_off() -> None:
+    label, nothing = "dqn+cae (an_option_with_a_long_name=1)", Summary(nan, nan, nan, nan, 0)
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(score_table([FinalScore("E-v0", label, [1], nothing, nothing)]))
+    assert "…" not in console.export_text()
 
 
 def test_hostile_lines_and_names_do_not_abort_a_report(make_run: MakeRun, tmp_path: Path) -> None:

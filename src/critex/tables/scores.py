@@ -21,7 +21,7 @@ def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table
     evaluated = any(score.evaluation.n for score in scores)
     measures = " or ".join(dict.fromkeys(score.measure for score in scores)) or "return"
     table = Table(title=title, box=SIMPLE_HEAD)
-    table.add_column("method")
+    table.add_column("method", overflow="fold")  # what distinguishes two methods may be at the end of a label
     for name in [f"{measures}, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
         table.add_column(name, justify="right")
     for env in dict.fromkeys(score.env for score in scores):
