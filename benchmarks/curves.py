@@ -6,9 +6,9 @@
 
 Writes curves.csv: for each run one line per step at which episodes ended, or per so many steps, with their number and
 the mean of their extrinsic returns; and runs.csv: for each run its last step, its final score (mean of the last 100 training
-episodes), its seconds and its α. `--add` keeps the runs that are there and not among the new ones. A suite that is scored by
-evaluations, or by another measure than the return, has its own curves and scores: evaluations instead of episodes, that
-measure instead of the return.
+episodes), its seconds, its α, and in `last_alpha` what an automatic α came to. `--add` keeps the runs that are there and not
+among the new ones. A suite that is scored by evaluations, or by another measure than the return, has its own curves and
+scores: evaluations instead of episodes, that measure instead of the return.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def rows_of(directory: Path, every: int, problems: list[str]) -> tuple[list[Row]
             continue
         key = dict(zip(KEY, (*path.parts[-3:-1], str(run.seed)), strict=True))
         points = curve(run, series, every)
+        alpha, alphas = run.config.get("alpha"), run.values("alpha")
         curves += [{**key, "step": step, "episodes": n, measure: f"{mean:.5g}"} for step, n, mean in points]
         totals.append(
             {
@@ -66,7 +67,8 @@ def rows_of(directory: Path, every: int, problems: list[str]) -> tuple[list[Row]
                 "episodes": sum(n for _, n, _ in points),
                 "final_score": f"{SCORES[score](run, measure):.5g}",
                 "seconds": round(run.card.get("seconds", 0)),
-                "alpha": run.config.get("alpha"),
+                "alpha": alpha,
+                "last_alpha": f"{alphas[-1]:.5g}" if isinstance(alpha, str) and alphas.size else "",
                 "finished": bool(run.card),
             }
         )
@@ -74,12 +76,16 @@ def rows_of(directory: Path, every: int, problems: list[str]) -> tuple[list[Row]
 
 
 def joined(path: Path, rows: list[Row], add: bool) -> list[Row]:
-    """The lines of a table; with `add`, after those lines of the file that belong to other runs."""
+    """The lines of a table; with `add`, after those lines of the file that belong to other runs.
+
+    A column that the file does not have yet is empty in its lines.
+    """
     old = read(path) if add and path.exists() else []
-    if old and rows and old[0].keys() != rows[0].keys():
+    if old and rows and not old[0].keys() <= rows[0].keys():
         raise SystemExit(f"{path} has the columns {', '.join(old[0])}, the runs have {', '.join(rows[0])}")
     new = {tuple(row[name] for name in KEY) for row in rows}
-    return [row for row in old if tuple(row[name] for name in KEY) not in new] + rows
+    kept = [row for row in old if tuple(row[name] for name in KEY) not in new]
+    return [dict.fromkeys(rows[0], "") | row for row in kept] + rows
 
 
 def write(path: Path, rows: list[Row]) -> None:

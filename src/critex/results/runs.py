@@ -24,6 +24,7 @@ Series = tuple[Floats, Floats]
 SERIES = {
     "return": ("episode", "return"),
     "evaluation": ("eval", "return"),
+    "alpha": ("train", "alpha"),
     "bonus": ("train", "bonus"),
     "bonus_raw": ("train", "bonus_raw"),
     "effective_dimension": ("train", "effective_dimension"),
