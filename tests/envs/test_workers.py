@@ -2,10 +2,12 @@ import gc
 import json
 import multiprocessing as mp
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,16 @@ def test_an_error_that_cannot_be_pickled_keeps_its_traceback() -> None:
     error = workers._portable(Local("here"))
     assert type(error) is RuntimeError and "Local: here" in str(error)
     assert workers._portable(KeyError("x")).args == ("x",)
+
+
+def test_an_error_of_a_worker_says_where_it_was_raised() -> None:
+    def fault() -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom") as caught:
+        fault()
+    error = pickle.loads(pickle.dumps(workers._portable(caught.value)))
+    assert "in fault" in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

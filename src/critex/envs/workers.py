@@ -177,11 +177,13 @@ def _serve(
 
 
 def _portable(error: Exception) -> Exception:
-    """The error in a form that can be pickled; if it cannot, a RuntimeError with its traceback."""
+    """The error with its traceback, which pickling would drop, as a note; a RuntimeError if it cannot be pickled."""
+    trace = "".join(traceback.format_exception(error))
+    error.add_note(f"\nin the process of the environment:\n{trace}")
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001  # anything may go wrong in a foreign __reduce__
-        return RuntimeError("".join(traceback.format_exception(error)))
+        return RuntimeError(trace)
     return error
 
 
