@@ -52,9 +52,10 @@ def test_options_choose_runs_and_failures_show_the_end_of_their_log(
         return [Failure(jobs[0], -9, ("first", "last"))]
 
     monkeypatch.setattr(suites, "launch", launch)
-    choice = "--only sac --task Swimmer-v4,Ant-v4 --seeds 1-2,9 --budget 0.1 --jobs 3"
+    choice = "--only sac --seeds 1-2,9 --budget 0.1 --jobs 3"
     with pytest.raises(UserError, match="1 of 12 runs failed twice; the same command tries them again"):
-        cli.dispatch(["suite", "run", "mujoco-v4", *choice.split(), "--out", str(tmp_path)])
+        tasks = ["--task", "Swimmer-v4, Ant-v4"]
+        cli.dispatch(["suite", "run", "mujoco-v4", *choice.split(), *tasks, "--out", str(tmp_path)])
     ((jobs, parallel, title, place, ledger),) = calls
     assert (parallel, title, place, ledger) == (3, "mujoco-v4", None, tmp_path)
     labels = [

@@ -113,7 +113,9 @@ def run(options: RunOptions) -> None:
     from critex import suite as suites
 
     suite = suites.suite_named(options.name)
-    only, tasks = (tuple(filter(None, names.split(","))) for names in (options.only, options.task))
+    only, tasks = (
+        tuple(filter(None, map(str.strip, names.split(",")))) for names in (options.only, options.task)
+    )
     out = options.out or Path("runs", suite.name)
     jobs = suite.jobs(out, options.budget, only, tasks, parse_seeds(options.seeds))
     suites.claim(out, suite, options.budget)
