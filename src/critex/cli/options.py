@@ -267,8 +267,19 @@ def _message(box: str) -> str:
     message = re.sub("^Unrecognized options: ", "unexpected: ", message)
     numbers = r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]"
     message = re.sub(numbers, r"\1 takes numbers separated by spaces, not \2", message)
+    choice = r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)"
+    message = re.sub(choice, lambda m: f"{m[2]} takes {_alternatives(m[3])}, not {m[1]}", message)
     # An option of several types: tyro adds the error of each.
     several = r"Error parsing (\S+): no type matching (\S+) could be instantiated from \[(.*?)\]\..*"
-    return re.sub(
-        several, lambda m: f"{m[1]} takes {re.sub('[{}]', '', m[2]).replace(',', '|').replace('None', 'none')}, not {m[3]}", message
-    )
+
+    def types_of(match: re.Match[str]) -> str:
+        found = re.sub("[{}]", "", match[2]).replace(",", "|").replace("None", "none")
+        return f"{match[1]} takes {found}, not {match[3]}"
+
+    return re.sub(several, types_of, message)
+
+
+def _alternatives(names: str) -> str:
+    """`'b', 'a', 'None'` → a, b or none; tyro's order changes from call to call."""
+    *some, last = sorted(re.findall("'(.*?)'", names.replace("'None'", "'none'")))
+    return f"{', '.join(some)} or {last}" if some else last
