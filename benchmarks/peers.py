@@ -68,7 +68,10 @@ METHODS = {
         f"--explorer bdqn --bonus.sample-every {{episode}} {POSTERIOR} --alpha {a}"
         for a in (0.01, 0.03, 0.1, 0.3)
     ],
-    "ACB": [f"--explorer acb --bonus-in value {GREEDY} --alpha {a}" for a in (0.01, 0.03, 0.1, 0.3)],
+    "ACB": [
+        f"--explorer acb --bonus-in value {GREEDY} --bonus.embedding auto --bonus.phi-norm none --alpha {a}"
+        for a in (0.01, 0.03, 0.1, 0.3)
+    ],
     "LMCDQN": [
         f"{GREEDY} --langevin {noise} --learning-rate {rate}"
         for noise in (1e-3, 1e-2)
