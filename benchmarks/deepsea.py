@@ -197,7 +197,7 @@ def plot() -> None:
     """Episodes until solved over N, a point for each seed, a cross for each that failed."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     for i, (method, colour) in enumerate(COLOURS.items()):
         shift = 0.15 * (i - len(COLOURS) // 2)  # points of one size beside each other
         rows = [row for row in stored() if row["part"] == "climb" and row["method"] == method]
@@ -212,8 +212,7 @@ def plot() -> None:
             )
     axes.set(xlabel="N", ylabel="episodes until solved (× never)", yscale="log")
     axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
+    figure.legend(loc="outside right upper")
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
