@@ -222,8 +222,9 @@ def test_killed_workers_are_replaced(
     path = workers_of(tmp_path / "run", [None] * 4 + [kill], **options)
     lines = [line for line in metrics(path) if line["kind"] == "train"]
     assert killed and len(lines) == 16 and lines[-1]["step"] == 640
-    # The worker of the fifth line died before it could be asked for the metrics of its explorer.
-    assert all(line.get("bonus", i == 4) > 0 and line["policy_lag"] >= 0 for i, line in enumerate(lines))
+    assert all(line.get("bonus", 1) > 0 and line["policy_lag"] >= 0 for line in lines)
+    # A worker that died after it had delivered an unroll cannot be asked for the metrics of its explorer.
+    assert sum("bonus" not in line for line in lines) <= len(killed)
     printed = capsys.readouterr().err
     assert (
         printed.count("another one takes its place") >= len(killed) and printed.count("compared with λ") == 1
