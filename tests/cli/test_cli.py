@@ -152,6 +152,11 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         (["compare", "dqn", "--out", "{file}"], "cannot write {file}"),
         (["train", "dqn", "--alpha", "1"], "--alpha has no effect without an explorer; add --explorer cae"),
         (["train", "dqn", "--stop-return", "1"], "--stop-return has no effect without --eval-every"),
+        (["train", "dqn", "--eval-episodes", "5"], "--eval-episodes has no effect without --eval-every"),
+        (
+            ["train", "dqn", "--env=CartPole-v1", "--explorer=cae", "--bonus.rebuild-rows=9"],
+            "--bonus.rebuild-rows has no effect without --bonus.rebuild-every",
+        ),
         (
             ["train", "ppo", "--normalize-bonus", "--no-normalize-reward"],
             "--normalize-bonus has no effect without --normalize-reward",

@@ -67,7 +67,9 @@ def refuse_idle(args: list[str], cfg: Any) -> None:
     rules: tuple[tuple[str, Callable[[], bool], str], ...] = (
         ("--alpha", lambda: plain, "an explorer; add --explorer cae"),
         ("--stop-return", lambda: cfg.stop_return is not None and not cfg.eval_every, "--eval-every"),
+        ("--eval-episodes", lambda: not cfg.eval_every, "--eval-every"),
         ("--normalize-bonus", lambda: not cfg.normalize_reward, "--normalize-reward"),
+        ("--bonus.rebuild-rows", lambda: not cfg.bonus.rebuild_every, "--bonus.rebuild-every"),
         ("--bonus.count-rows", lambda: cfg.bonus.scaling != "batch", "--bonus.scaling batch"),
     )
     for flag, idle, needed in rules:
