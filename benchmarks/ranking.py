@@ -183,11 +183,11 @@ def normalised(scores: Iterable[Score]) -> Scores:
     return found
 
 
-def pairs(scores: Scores, explorer: str) -> dict[Task, PairedScores]:
-    """(no bonus, explorer) of every task that both were run on, [S] each: the seeds that they share."""
+def pairs(scores: Scores, explorer: str, other: str = "none") -> dict[Task, PairedScores]:
+    """(other, explorer) of every task that both were run on, [S] each: the seeds that they share."""
     found: dict[Task, PairedScores] = {}
     for task, explorers in scores.items():
-        base, own = explorers.get("none", {}), explorers.get(explorer, {})
+        base, own = explorers.get(other, {}), explorers.get(explorer, {})
         if seeds := sorted(base.keys() & own.keys()):
             found[task] = np.array([base[s] for s in seeds]), np.array([own[s] for s in seeds])
     return found
@@ -222,6 +222,8 @@ class Place:
     score: Estimate
     base: Estimate
     """The algorithm alone, on the same tasks and seeds."""
+    cae: Estimate | None
+    """With CAE, on the same tasks and seeds; None if CAE was not run on all of them."""
     better: Estimate
     """The probability that a run with the explorer beats one without."""
     worst: tuple[float, float, Task]
@@ -235,11 +237,19 @@ def ranking(scores: Scores) -> list[Place]:
         tasks = pairs(scores, explorer)
         if tasks and explorer != "none":
             runs = sum(len(x) for _, x in tasks.values())
-            statistics = (iqm_of(1), iqm_of(0), improvement_probability)
+            against_cae = pairs(scores, explorer, "cae")
             gains = ((float((x - b).mean()), float(x.mean()), task) for task, (b, x) in tasks.items())
             worst = min(gains, key=lambda gain: gain[0])
-            estimates = (estimate(statistic, list(tasks.values())) for statistic in statistics)
-            places.append(Place(explorer, len(tasks), runs, *estimates, worst))
+            score, base, better = (
+                estimate(statistic, list(tasks.values()))
+                for statistic in (iqm_of(1), iqm_of(0), improvement_probability)
+            )
+            cae = (
+                estimate(iqm_of(0), list(against_cae.values()))
+                if against_cae.keys() == tasks.keys()
+                else None
+            )
+            places.append(Place(explorer, len(tasks), runs, score, base, cae, better, worst))
     return sorted(places, key=lambda p: (-p.tasks, -p.score.value, p.explorer))
 
 
@@ -257,8 +267,10 @@ def name(explorer: str) -> str:
     return f"{NAMES.get(base, base)} {variant}".rstrip()
 
 
-def shown(estimate: Estimate) -> str:
+def shown(estimate: Estimate | None) -> str:
     """0.75 [0.70, 0.80]; without an interval if there is none."""
+    if estimate is None:
+        return "–"
     interval = "" if math.isnan(estimate.low) else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
     return f"{estimate.value:.2f}{interval}"
 
@@ -288,15 +300,15 @@ def shown_cost(explorer: str) -> tuple[str, str]:
 
 def ranking_table(places: Iterable[Place]) -> str:
     """The ranking, with costs."""
-    head = ("explorer", "tasks", "runs", "score (IQM)", "no bonus, same tasks", "P(better than no bonus)")
+    head = ("explorer", "tasks", "runs", "score (IQM)", "CAE, same tasks", "no bonus, same tasks")
     rows = [
         (
-            *(name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.base), shown(p.better)),
-            *(f"{p.worst[0]:+.2f}, {p.worst[2]}", *shown_cost(p.explorer)),
+            *(name(p.explorer), f"{p.tasks}", f"{p.runs}", shown(p.score), shown(p.cae), shown(p.base)),
+            *(shown(p.better), f"{p.worst[0]:+.2f}, {p.worst[2]}", *shown_cost(p.explorer)),
         )
         for p in places
     ]
-    return table((*head, "worst task", "parameters added", "time"), rows)
+    return table((*head, "P(better than no bonus)", "worst task", "parameters added", "time"), rows)
 
 
 def task_table(scores: Scores, explorers: Sequence[str]) -> str:
@@ -311,8 +323,8 @@ def task_table(scores: Scores, explorers: Sequence[str]) -> str:
     return table(("task", *map(name, explorers)), rows)
 
 
-def tuning_table(scores: Sequence[Score]) -> str:
-    """What was tried for each explorer before its runs: settings × seeds, and what the runs then used."""
+def tuning_table(scores: Sequence[Score], explorers: Sequence[str]) -> str:
+    """What was tried for each of these explorers before its runs, and what the runs then used."""
     tried: dict[tuple[str, str], set[str]] = {}
     for path in sorted(RESULTS.glob("*/tuning.csv")):
         for row in read(path):
@@ -326,7 +338,7 @@ def tuning_table(scores: Sequence[Score]) -> str:
                 tried.setdefault((path.parent.name, deepsea_explorer(row)), set()).add(row["flags"])
     used: dict[tuple[str, str], dict[str, None]] = {}
     for score in scores:
-        if score.explorer != "none" or (score.task.suite, "none") in tried:
+        if score.explorer in explorers and (score.explorer != "none" or (score.task.suite, "none") in tried):
             used.setdefault((score.task.suite, score.explorer), {})[score.setting] = None
     rows = []
     for suite, explorer in sorted(used):
@@ -354,7 +366,7 @@ def page(scores: Sequence[Score], others: Sequence[str]) -> str:
         "narrow": ranking_table(narrow),
         "by_task": task_table(per_task, columns),
         "deepest": DEEPEST,
-        "tuning": tuning_table(scores),
+        "tuning": tuning_table(scores, columns),
         "ablations": ", ".join(name(p.explorer) for p in ablations) or "none",
         "others": ", ".join(f"`{other}`" for other in others) or "none",
     }
@@ -362,7 +374,7 @@ def page(scores: Sequence[Score], others: Sequence[str]) -> str:
 
 
 def plot(places: Sequence[Place], path: Path) -> None:
-    """Interquartile means with intervals, hollow marks for no bonus on the same tasks; parameters and time beside them."""
+    """Interquartile means with intervals, hollow marks for CAE and no bonus on the same tasks; costs beside them."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -375,11 +387,13 @@ def plot(places: Sequence[Place], path: Path) -> None:
         1, 2, figsize=(9, 0.9 + 0.42 * len(places)), sharey=True, width_ratios=(3, 1)
     )
     for i, place in enumerate(places):
+        if place.cae is not None and place.explorer != "cae":
+            left.plot(place.cae.value, i, "D", mfc="white", color="#0072b2", ms=6, label="CAE, same tasks")
         left.plot(place.base.value, i, "o", mfc="white", color="#6b6b6b", ms=7, label="no bonus, same tasks")
         if not math.isnan(place.score.low):
             left.plot([place.score.low, place.score.high], [i, i], color="#0072b2", lw=3, alpha=0.5)
         left.plot(place.score.value, i, "o", color="#0072b2", ms=7, label="with the explorer")
-        if place.worst[0] < 0:
+        if place.worst[0] < -0.005:  # as shown, not −0.00
             left.plot(place.worst[1], i, "x", color="#c0002a", ms=7, label="a task where it does harm")
         if found := cost(place.explorer):
             right.barh(i, found["total_ratio"] - 1, color="#c65000", height=0.5)
@@ -402,7 +416,7 @@ def plot(places: Sequence[Place], path: Path) -> None:
         once.keys(),
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
+        ncols=2,
         fontsize=9,
         frameon=False,
     )

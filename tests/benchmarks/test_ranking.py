@@ -96,6 +96,7 @@ def test_ranking(ranking: ModuleType, results: Path) -> None:
     assert (cae.tasks, cae.runs, cae.score.value) == (1, 2, pytest.approx(1))
     assert cae.base.value == pytest.approx(4 / 6) and cae.better.value == 1
     assert cae.worst[0] == pytest.approx(2 / 6)
+    assert places["rnd"].cae.value == pytest.approx(1) and places["cae (root)"].cae is None
     assert places["cae (root)"].worst == (-0.5, 0.5, ranking.Task("b", "sac", "Lake"))
 
 

@@ -32,7 +32,9 @@ def labels(*runs: RunData) -> list[tuple[str, list[int]]]:
 
 def test_seeds_make_one_method() -> None:
     assert labels(run(2), run(0, out="x", progress=False), run(1, checkpoint_every=5)) == [("dqn", [0, 1, 2])]
-    assert labels(run(0, threads=1), run(1, threads=2, device="cuda", env_workers=2, log_every=9)) == [("dqn", [0, 1])]
+    assert labels(run(0, threads=1), run(1, threads=2, device="cuda", env_workers=2, log_every=9)) == [
+        ("dqn", [0, 1])
+    ]
 
 
 def test_the_name_is_algorithm_and_explorer() -> None:
