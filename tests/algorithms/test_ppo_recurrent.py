@@ -72,6 +72,17 @@ def test_it_trains_with_every_explorer(explorer: str, tmp_path: Path) -> None:
     assert train_lines and all(np.isfinite(line["loss"]) and line["bonus"] > 0 for line in train_lines)
 
 
+@pytest.mark.parametrize("explorer", ["e3b", "rnd", "icm", "noveld"])
+def test_the_network_of_an_explorer_does_not_change_the_agent(explorer: str, tmp_path: Path) -> None:
+    """With α = 0 the agent learns as without: the gradients of the two are clipped separately."""
+    names = ("step", "return", "kl", "loss_policy", "loss_value", "entropy")
+    alone, beside = (
+        [{n: line[n] for n in names if n in line} for line in metrics(config(tmp_path / e, e, alpha=0.0))]
+        for e in ("none", explorer)
+    )
+    assert alone == beside
+
+
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_a_run_that_was_stopped_continues_identically(core: str, tmp_path: Path) -> None:
     whole = metrics(config(tmp_path / "a", "cae_plus", core=core, eval_every=192, eval_episodes=3))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from critex.algorithms.agent import fitting_minibatches, require_same_spaces
 from critex.algorithms.ppo import normalized, policy_loss, value_loss
@@ -24,6 +24,7 @@ from critex.envs import Envs
 from critex.errors import UserError, require_widths
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
+from critex.networks import Adam, minimise
 from critex.networks.visual import Kind, Memory, RecurrentActorCritic
 from critex.ranges import Count, NonNegative, Positive, Probability
 from critex.run import Run, RunConfig
@@ -76,7 +77,7 @@ class Config(ExplorationConfig, RunConfig):
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy."""
     max_grad_norm: Positive = 0.2
-    """Clip the gradient norm to this, over all parameters together."""
+    """Clip the gradient norm of the network to this, and that of the explorer's parameters separately."""
     normalize_advantage: bool = False
     """Normalise the advantages of each minibatch to mean 0 and standard deviation 1."""
     sample_actions: bool = True
@@ -126,7 +127,7 @@ class RecurrentPPO:
             cfg.hidden,
         ).to(device)
         self.weights = list(self.net.parameters())
-        self.optimizer = torch.optim.Adam(self.weights, lr=cfg.learning_rate, eps=1e-5)
+        self.optimizer = Adam(self.weights, lr=cfg.learning_rate, eps=1e-5)
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "policy"))
         self.memory = self.net.memory(cfg.num_envs)
         self.previous = torch.zeros(cfg.num_envs, dtype=torch.int64, device=device)  # 0: an episode begins
@@ -179,7 +180,6 @@ class RecurrentPPO:
         self.net.trunk.learn(rollout.obs)
         pairs = self.explorer.prepare(rollout)  # CAE+
         learned = self.explorer.learned()  # CAE+
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         for _ in range(cfg.epochs):
             order = torch.randperm(cfg.num_envs, generator=self.generator).to(self.device)
             for envs in order.chunk(cfg.minibatches):  # whole sequences, [T, n]
@@ -189,10 +189,7 @@ class RecurrentPPO:
                 if learned:  # CAE+
                     chosen = pairs.map(lambda x, envs=envs: x[:, envs].flatten(0, 1))  # CAE+
                     loss = loss + self.explorer.loss(chosen, phi.flatten(0, 1))  # CAE+   L + L_f
-                self.optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(parameters, cfg.max_grad_norm)
-                self.optimizer.step()
+                minimise(loss, self.optimizer, cfg.max_grad_norm)
         value, target = columns["value"], columns["target"]
         explained = 1 - (target - value).var() / target.var()
         return {"loss": loss.detach(), **losses, "explained_variance": explained, "value": value.mean()}
