@@ -191,6 +191,7 @@ _SUITES = (
         score="evaluations",
         measure="coverage",
         beside="habitat",
+        version=2,
     ),
     # The paper's runs. They need Habitat and GPUs, and were never run here. Evaluations after whole rollouts of 2,048 steps.
     Suite(
