@@ -165,7 +165,10 @@ def store(rows: list[dict[str, object]]) -> None:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(
-            sorted(merged.values(), key=lambda r: (r["part"], r["method"], int(str(r["size"])), int(str(r["seed"]))))
+            sorted(
+                merged.values(),
+                key=lambda r: (r["part"], r["method"], int(str(r["size"])), int(str(r["seed"]))),
+            )
         )
 
 

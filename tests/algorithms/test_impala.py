@@ -230,6 +230,19 @@ def test_an_unroll_is_on_policy_and_whole() -> None:
     assert worker.agent.update(second)["rho"].item() == pytest.approx(1.0, rel=1e-5)
 
 
+def test_an_episode_that_cannot_be_replayed_begins_without_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("critex.envs.vector.HISTORY", 6)
+    cfg = Config(**CART | {"env": "MountainCar-v0", "unroll": 8})
+    saved, fresh = make_worker(cfg, CPU), make_worker(cfg, CPU)
+    saved.collect()
+    fresh.agent.network.load_state_dict(saved.agent.network.state_dict())
+    with pytest.warns(UserWarning, match="cannot be replayed"):
+        fresh.load_state_dict(saved.state_dict())
+    assert fresh.agent.update(fresh.collect())["rho"].item() == pytest.approx(1.0, rel=1e-6)
+
+
 def test_the_bonus_is_that_of_the_trunk_below_the_lstm() -> None:
     """Episodic, λ = 0.1, nothing for the first step: q = ψᵀ(λI + Σψψᵀ)⁻¹ψ of ψ = [φ(s); onehot(a)]."""
     options = EllipticalConfig(

@@ -127,7 +127,7 @@ def test_state_scale_and_bad_input(make):
     before = copy.deepcopy(scaler.state_dict())
     torch.testing.assert_close(scaler.scale(b), b / scaler.std())
     if not isinstance(scaler, NoScaler):
-        with pytest.raises(ValueError, match="b must be finite, got 1 NaN or infinite of 2 bonuses"):
+        with pytest.raises(ValueError, match="bonuses must be finite, got 1 NaN or infinite of 2"):
             scaler(torch.tensor([1.0, float("nan")]))
     assert all(torch.equal(before[name], value) for name, value in scaler.state_dict().items())
     twin.load_state_dict(before)

@@ -173,6 +173,11 @@ def test_the_archive_is_what_nethacks_own_tool_writes(tmp_path: Path) -> None:
     assert archive(tmp_path / "lib") == (tmp_path / "nhdat").read_bytes()
 
 
+def test_a_task_that_forbids_seeds_is_refused() -> None:
+    with pytest.raises(UserError, match="NetHackChallenge-v0 forbids seeds"):
+        Envs("NetHackChallenge-v0", 1)
+
+
 def test_a_level_that_does_not_compile_is_an_error() -> None:
     env = make("MiniHack-Room-5x5-v0")
     with pytest.raises(UserError, match="cannot compile"):

@@ -200,7 +200,7 @@ def test_what_cannot_be_used_is_refused() -> None:
 def test_a_reward_that_is_not_finite_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counter, "reward", math.nan)
     envs = Envs("Counter-v0", 2)
-    with pytest.raises(UserError, match="Counter-v0 paid a reward that is not finite, in an episode of 3"):
+    with pytest.raises(UserError, match="Counter-v0 paid a reward that is not finite"):
         for _ in range(3):
             envs.step(zeros(envs))
 

@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from critex.data import tree_leaves
 from critex.envs import Envs, vector, workers
-from critex.envs.workers import SharedArrays, Worker, position_of
+from critex.envs.workers import SharedArrays, Worker, measures_of, position_of
 from critex.errors import UserError
 from critex.presets import default_config
 
@@ -107,6 +107,20 @@ def test_measures_come_with_the_episode() -> None:
         envs.step(torch.zeros(2, dtype=torch.int64))
     (first, second) = (episode.measures for episode in envs.pop_episodes())
     assert first == second == {"coverage": 0.4, "cells": 4} and json.dumps(first)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"success": "yes"}, "must be a dict of numbers, not {'success': 'yes'}"),
+        (3.0, "must be a dict of numbers, not 3.0"),
+        (None, "must be a dict of numbers, not None"),
+        ({"return": 1.0}, "has 'return', which critex writes itself"),
+    ],
+)
+def test_measures_are_numbers_with_names_of_their_own(given: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        measures_of({"measures": given})
 
 
 def test_a_dead_worker_is_one_line() -> None:

@@ -133,6 +133,16 @@ def test_what_does_not_go_together(name: str, options: dict[str, Any], message: 
         make_explorer(ExplorationConfig(explorer=name, **options), place())
 
 
+def test_pairs_across_episode_ends_are_for_the_inverse_dynamics_alone() -> None:
+    """RND and NovelD learn the true final observations, those that their bonus is paid for."""
+    cls = explorer_class("e3b*rnd")
+    explorer = cls(cls.Config(first=E3BConfig(cross_episode_ends=True)), place())
+    steps = rollout(20)
+    prepared = explorer.prepare(steps)
+    assert torch.equal(explorer.second.loss(prepared), explorer.second.loss(steps))
+    assert not torch.equal(explorer.first.loss(prepared), explorer.first.loss(steps))
+
+
 def test_options_of_parts_are_checked() -> None:
     config = explorer_class("e3b*noveld").Config
     with pytest.raises(UserError, match="not for its parts"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,20 @@ class Fixed:
 
     def close(self) -> None:
         self.closed = True
+
+
+def test_measures_that_only_some_episodes_have() -> None:
+    """The mean is that of the episodes that have it, also if the first has not."""
+
+    class Sometimes(Fixed):
+        def pop_episodes(self) -> list[Episode]:
+            return [
+                replace(e, measures={"success": e.return_} if e.return_ > 1 else {})
+                for e in super().pop_episodes()
+            ]
+
+    result = evaluate(lambda obs: obs, lambda num_envs, *, seed: Sometimes(num_envs, seed), 30, seed=0)
+    assert result["successs"] == [2.0, 3.0] * 10 and result["success"] == 2.5
 
 
 def test_each_env_plays_its_share() -> None:

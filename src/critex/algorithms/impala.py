@@ -287,17 +287,15 @@ class Worker:
     def __init__(self, cfg: Config, envs: Envs, agent: IMPALA) -> None:
         self.cfg, self.envs, self.agent = cfg, envs, agent
         self.state = agent.network.initial_state(cfg.num_envs)
-        self.start = torch.ones(cfg.num_envs, dtype=torch.bool)  # the next step is the first of an episode
 
     def collect(self) -> Unroll:
         """The next T steps of every environment."""
         cfg, agent, envs = self.cfg, self.agent, self.envs
         rollout, first_state, obs = Rollout(), self.state, envs.obs
         for noise in agent.noise(cfg.unroll, cfg.num_envs):
-            action, log_prob, phi, self.state = agent.act(obs, self.start, self.state, noise)
+            action, log_prob, phi, self.state = agent.act(obs, envs.starting, self.state, noise)
             step, obs = envs.step(action)
             rollout.add(step, log_prob=log_prob, phi=phi)
-            self.start = step.ended
         steps, extras = rollout.stack()
         phi = extras["phi"]
         steps.bonus = agent.explorer.bonus_rollout(steps.to(agent.device), phi)  # CAE   β; then A ← A + φφᵀ
@@ -321,12 +319,12 @@ class Worker:
 
     def state_dict(self) -> dict[str, Any]:
         """The environments and the LSTM's state in them."""
-        return {"envs": self.envs.state_dict(), "state": self.state, "start": self.start}
+        return {"envs": self.envs.state_dict(), "state": self.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state."""
         self.envs.load_state_dict(state["envs"])
-        self.state, self.start = state["state"].to(self.agent.device), state["start"]
+        self.state = state["state"].to(self.agent.device)
 
 
 def make_worker(cfg: Config, device: torch.device) -> Worker:
@@ -335,11 +333,17 @@ def make_worker(cfg: Config, device: torch.device) -> Worker:
     return Worker(cfg, envs, IMPALA(cfg, envs.observation_space, envs.action_space, device))
 
 
+def make_learner(cfg: Config, device: torch.device) -> IMPALA:
+    """An agent for a learner whose workers have the environments."""
+    with closing(Envs(cfg.env, 1, cfg.seed)) as envs:
+        return IMPALA(cfg, envs.observation_space, envs.action_space, device)
+
+
 def train(cfg: Config, run: Run) -> None:
     """The whole training loop."""
-    worker = make_worker(cfg, run.device)
-    agent, workers = worker.agent, RayWorkers(cfg, worker.agent) if cfg.workers else worker
-    with closing(worker), closing(workers):
+    workers = RayWorkers(cfg, make_learner(cfg, run.device)) if cfg.workers else make_worker(cfg, run.device)
+    agent = workers.agent
+    with closing(workers):
         parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "workers": workers}
         parts["explorer"] = agent.explorer  # CAE
         parts["explorer_optimizer"] = agent.explorer_optimizer  # CAE+

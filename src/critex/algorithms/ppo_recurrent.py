@@ -288,6 +288,7 @@ def train(cfg: Config, run: Run) -> None:
     parts: dict[str, Any] = {"agent": agent, "optimizer": agent.optimizer, "envs": envs}
     parts["explorer"] = explorer = agent.explorer  # CAE
     run.attach(**parts)
+    agent.forget(envs.starting)  # a resumed episode that could not be replayed begins anew
 
     rollout, obs = Rollout(), envs.obs
     per_iteration = cfg.rollout * cfg.num_envs

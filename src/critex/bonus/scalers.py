@@ -25,7 +25,7 @@ class Scaler(nn.Module):
 def _checked(b: Tensor) -> Tensor:
     if not bool(b.isfinite().all()):
         raise NotFinite(
-            f"b must be finite, got {int((~b.isfinite()).sum())} NaN or infinite of {b.numel()} bonuses"
+            f"bonuses must be finite, got {int((~b.isfinite()).sum())} NaN or infinite of {b.numel()}"
         )
     return b.detach()
 

@@ -29,7 +29,7 @@ class Transition:
     truncated: Tensor  # bool: a time limit ended the episode, s' still has a value
     episode_start: Tensor  # bool: s is the first observation of its episode
     bonus: Tensor = None  # type: ignore[assignment]  # float32, zero until an explorer sets it
-    info: dict[str, Tensor] = field(default_factory=dict)  # `position` [N, k] of s', and `start_position`
+    info: dict[str, Any] = field(default_factory=dict)  # `position` [N, k] of s', `start_position`, …
 
     def __post_init__(self) -> None:
         if self.bonus is None:

@@ -84,7 +84,8 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     options = _options(query)
     if reserved := options.keys() & {"id", "disable_env_checker"}:
         raise UserError(f"{env_id} does not take the option {min(reserved)}")
-    kwargs = {**options, **kwargs}
+    given = {**options, **kwargs}
+    kwargs = dict(given)
     if ":" in env_id:
         _import(module_of(env_id), env_id)
     if builtin := re.fullmatch(rf"({'|'.join(BUILTIN)})-(\d+)-v0", env_id):
@@ -112,11 +113,11 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     except (gym.error.Error, ImportError) as error:
         raise UserError(_broken(env_id, error)) from error
     except Exception as error:
-        if not kwargs:  # a bug in the environment: show its traceback
+        if not given:  # a bug in the environment: show its traceback
             raise
-        given = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{env_id} cannot be made with {given[:200]}: {reason[:300]}") from error
+        raise UserError(f"{env_id} cannot be made with {shown[:200]}: {reason[:300]}") from error
     wrapped: gym.Env[Any, Any] = wrap(env, **own)
     return wrapped
 

@@ -53,7 +53,10 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._draws = np.random.default_rng(seed)
         core, display, layout, choice = map(int, self._draws.integers(2**62, size=4))
-        self.game.nethack.set_initial_seeds(core, display, False)
+        try:
+            self.game.nethack.set_initial_seeds(core, display, False)
+        except RuntimeError:  # NetHackChallenge
+            raise UserError(f"{self.game.spec.id} forbids seeds, so no run on it could be repeated") from None
         self.game._frozen_steps = (
             0  # the penalty for steps without game time must not carry over to the next episode
         )

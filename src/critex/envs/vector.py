@@ -122,6 +122,8 @@ class Envs:
         terminated = np.array([outcome[1] for outcome in outcomes])
         truncated = np.array([outcome[2] for outcome in outcomes])
         self._return += reward
+        if not math.isfinite(np.add.reduce(self._return)):
+            raise UserError(f"{self.env_id} paid a reward that is not finite; correct it there")
         transition = Transition(
             obs=self.obs,
             action=action,
@@ -165,10 +167,6 @@ class Envs:
         for i in ended:
             # `ago` counts from the last `pop_episodes`; the next one adds the steps from then to now
             length, measures = int(self._length[i]), dict(outcomes[i][4])
-            if not math.isfinite(self._return[i]):
-                raise UserError(
-                    f"{self.env_id} paid a reward that is not finite, in an episode of {length} steps; correct it there"
-                )
             self._finished.append(Episode(i, length, float(self._return[i]), -self._clock, measures))
             self._episode[i] += 1
             self._actions[i] = []

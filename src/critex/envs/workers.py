@@ -25,6 +25,9 @@ from critex.errors import UserError
 PATIENCE = 2.0
 """Seconds that a worker waits for a command before it checks that its parent is still alive."""
 
+RESERVED = {"kind", "step", "time", "env", "return", "length", "returns", "lengths", "unfinished"}
+"""Names in a run's metrics that the measures of an environment cannot have."""
+
 Outcome = tuple[float, bool, bool, NDArray[np.int64] | None, dict[str, float]]
 """reward, terminated, truncated, position, and the measures of the episode that the step ended."""
 
@@ -65,7 +68,7 @@ class Local:
             obs, reward, terminated, truncated, info = env.step(action)
             write(self.arrays, i, obs)
             ended = terminated or truncated
-            measures = {k: float(x) for k, x in info.get("measures", {}).items()} if ended else {}
+            measures = measures_of(info) if ended else {}
             outcomes.append((float(reward), bool(terminated), bool(truncated), position_of(info), measures))
         return outcomes
 
@@ -220,6 +223,19 @@ def write(arrays: Any, i: int, obs: Any) -> None:
             write(child, i, obs[key])
     else:
         arrays[i] = obs
+
+
+def measures_of(info: dict[str, Any]) -> dict[str, float]:
+    """`info["measures"]` of the last step of an episode: numbers by name."""
+    try:
+        measures = {str(name): float(x) for name, x in dict(info.get("measures", {})).items()}
+    except (TypeError, ValueError):
+        raise UserError(f'info["measures"] must be a dict of numbers, not {info["measures"]!r}') from None
+    if taken := RESERVED & measures.keys():
+        raise UserError(
+            f'info["measures"] has {min(taken)!r}, which critex writes itself; give it another name'
+        )
+    return measures
 
 
 def position_of(info: dict[str, Any]) -> NDArray[np.int64] | None:

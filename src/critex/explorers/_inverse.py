@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data import Transition
-from critex.data.tree import tree_map
+from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
 from critex.errors import unknown
 from critex.ranges import NonNegative, Options
@@ -84,11 +84,17 @@ class InverseDynamics(nn.Module):
 
 
 def paired(rollout: Transition, options: InverseConfig) -> Transition:
-    """A rollout [T, N] with the next observations that the inverse dynamics learns from.
+    """A rollout [T, N] in which `following` finds the observations that the inverse dynamics learns from.
 
-    With `cross_episode_ends` this is the following observation in the rollout, even if an episode ended in between.
+    With `cross_episode_ends` these are the following ones in the rollout, even if an episode ended in between.
     """
     if not options.cross_episode_ends:
         return rollout
-    following = tree_map(lambda obs, after: torch.cat([obs[1:], after[-1:]]), rollout.obs, rollout.next_obs)
-    return replace(rollout, next_obs=following)
+    after = tree_map(lambda obs, last: torch.cat([obs[1:], last[-1:]]), rollout.obs, rollout.next_obs)
+    return replace(rollout, info={**rollout.info, "following": after})
+
+
+def following(batch: Transition) -> Tree:
+    """s' for the inverse dynamics: what `paired` has set, else the true next observation."""
+    tree: Tree = batch.info.get("following", batch.next_obs)
+    return tree

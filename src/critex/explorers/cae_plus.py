@@ -14,7 +14,7 @@ from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import identity
 from critex.errors import UserError
-from critex.explorers._inverse import InverseConfig, InverseDynamics, orthogonal, paired
+from critex.explorers._inverse import InverseConfig, InverseDynamics, following, orthogonal, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
 from critex.ranges import Count, NonNegative
@@ -83,6 +83,6 @@ class CAEPlusExplorer(Elliptical):
                 )
         else:
             here = self.embedding.state(batch.obs, batch.action) if phi is None else phi
-            there = self.embedding.state(batch.next_obs, batch.action)
+            there = self.embedding.state(following(batch), batch.action)
         loss: Tensor = self.inverse(project(here), project(there), batch.action).mean()
         return self.options.loss_coef * loss

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from critex.data import Transition
 from critex.explorers._encoder import StateEncoder
-from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
+from critex.explorers._inverse import InverseConfig, InverseDynamics, following, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
 from critex.ranges import Count, Positive
@@ -58,5 +58,5 @@ class E3B(Elliptical):
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """Mean of −log p(a | φ(s), φ(s')); its gradient reaches the encoder and the inverse dynamics."""
-        loss: Tensor = self.inverse(self.encoder(batch.obs), self.encoder(batch.next_obs), batch.action)
+        loss: Tensor = self.inverse(self.encoder(batch.obs), self.encoder(following(batch)), batch.action)
         return loss.mean()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree
 from critex.explorers._encoder import EncoderConfig, StateEncoder
-from critex.explorers._inverse import InverseConfig, InverseDynamics, paired
+from critex.explorers._inverse import InverseConfig, InverseDynamics, following, paired
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScaledExplorer
 from critex.networks import mlp
@@ -52,7 +52,7 @@ class ICM(ScaledExplorer):
         return error
 
     def raw(self, steps: Transition) -> Tensor:
-        return self.error(self.encoder(steps.obs), steps.action, self.encoder(steps.next_obs))
+        return self.error(self.encoder(steps.obs), steps.action, self.encoder(following(steps)))
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         return super()._bonus_rollout(self.prepare(rollout), phi)
@@ -61,7 +61,7 @@ class ICM(ScaledExplorer):
         return paired(rollout, self.options)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
-        here, there = self.encoder(batch.obs), self.encoder(batch.next_obs)
+        here, there = self.encoder(batch.obs), self.encoder(following(batch))
         forward = self.error(here, batch.action, there).mean()
         inverse: Tensor = self.inverse(here, there, batch.action).mean()
         return self.options.forward_coef * forward + self.options.inverse_coef * inverse

@@ -12,6 +12,7 @@ from torch import Tensor
 from critex.data import Transition
 from critex.data.tree import Tree
 from critex.errors import UserError
+from critex.explorers._inverse import following
 from critex.explorers._visit_counts import EpisodicCountConfig, VisitCounts
 from critex.explorers.base import Setting
 from critex.explorers.icm import ICM, ICMConfig
@@ -33,7 +34,7 @@ class RIDE(ICM):
         self.tally = VisitCounts(config.key, setting, episodic=True, count_start=config.count_start)
 
     def raw(self, steps: Transition) -> Tensor:
-        impact: Tensor = (self.encoder(steps.next_obs) - self.encoder(steps.obs)).norm(dim=-1)
+        impact: Tensor = (self.encoder(following(steps)) - self.encoder(steps.obs)).norm(dim=-1)
         return impact * self.tally.visit(steps).rsqrt()
 
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ from critex.results.runs import RunData, load_runs, measure_of, series_name
 from critex.results.stats import Summary, final_score, summarise
 
 NOT_THE_METHOD = frozenset(
-    ("seed", "out", "device", "threads", "env_workers", "log_every")
-    + ("progress", "tensorboard", "wandb", "checkpoint_every", "checkpoint_minutes")
+    "seed out device threads env_workers log_every progress tensorboard wandb checkpoint_every "
+    "checkpoint_minutes".split()
 )
 """Options that do not change the method: at most they change its random numbers or its rounding."""
 

@@ -110,8 +110,8 @@ def evaluate(
         "returns": returns,
         "lengths": [int(episode.length) for episode in counted],
     }
-    for name in counted[0].measures if counted else ():  # such as coverage: the mean and every value
-        values = [episode.measures[name] for episode in counted]
+    for name in dict.fromkeys(name for episode in counted for name in episode.measures):  # such as coverage
+        values = [episode.measures[name] for episode in counted if name in episode.measures]
         result |= {name: sum(values) / len(values), f"{name}s": values}
     if len(returns) < episodes:
         result["unfinished"] = episodes - len(returns)

@@ -75,7 +75,8 @@ class Logger:
         loss = numbers.get("loss", 0.0)
         if not math.isfinite(loss):
             raise UserError(
-                f"the loss is {loss} at step {step}: the networks have diverged; try a smaller learning rate"
+                f"the loss is {loss} at step {step}: the networks have diverged; try a smaller learning rate, "
+                "and check that observations are finite"
             )
 
     def state_dict(self) -> dict[str, Any]:
