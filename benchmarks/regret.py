@@ -156,10 +156,7 @@ def tables() -> None:
 
     def cell(problem: str, method: str) -> str:
         row = rows[problem, method]
-        slope, low, high = (
-            f"{float(row[k]) + 0.0:.2f}".replace("-0.00", "0.00")
-            for k in ("slope", "slope_low", "slope_high")
-        )
+        slope, low, high = (f"{float(row[k]):.2f}" for k in ("slope", "slope_low", "slope_high"))
         return f"{slope} [{low}, {high}], {float(row['regret']):.0f}"
 
     for head, methods, problems in (

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from critex.cli import main
-from critex.cli.regret import claim
-from critex.report.regret import read_results
+from critex.report.regret import REGRET_RUNS, read_results
+from critex.suite.manifest import claim
 from critex.theory.suites import SUITES
 
 
@@ -26,7 +26,7 @@ def says(args, capsys):
 
 def test_run_what_is_missing_then_show_it(tmp_path, capsys):
     out = tmp_path / "runs"
-    claim(out, "linear-bandit", 0.02)
+    claim(out, SUITES["linear-bandit"], 0.02, REGRET_RUNS)
     for method in ("lin-ucb", "lin-ts", "neural-lin-ucb"):
         run_cell(out, "linear-bandit", method, 20)
     kept = out / "linear-bandit" / "lin-ucb" / "regret.csv"
@@ -58,7 +58,7 @@ def test_help_names_every_suite(capsys):
 
 def test_the_terms_of_the_theorem_are_drawn(tmp_path, capsys):
     out = tmp_path / "runs"
-    claim(out, "riverswim", 0.02)
+    claim(out, SUITES["riverswim"], 0.02, REGRET_RUNS)
     run_cell(out, "riverswim", "cae-theorem", 20)
     main(["regret", "show", str(out)])
     assert "cae-theorem" in capsys.readouterr().out
@@ -73,6 +73,7 @@ def test_the_terms_of_the_theorem_are_drawn(tmp_path, capsys):
         (["run", "--budget", "0", "riverswim"], "budget is 0.0"),
         (["run", "--budget=0", "riverswim"], "budget is 0.0"),
         (["run", "--out", "riverswim", "--budget", "0"], "budget is 0.0"),
+        (["run", "--out", "x", "rivrswim"], "did you mean riverswim"),
         (["run", "--jobs", "0"], "jobs is 0"),
         (["walk"], "known: run, show"),
         (["show", "nowhere"], "critex regret run --out nowhere"),
@@ -86,22 +87,40 @@ def test_mistakes_are_one_line(args, expected, capsys):
 
 def test_a_directory_belongs_to_one_suite_and_budget(tmp_path, capsys):
     out = tmp_path / "runs"
-    claim(out, "lock", 0.5)
-    assert "with budget 0.5" in says(["run", "lock", "--out", out], capsys)
-    assert "no finished run" in says(["show", out], capsys)
+    claim(out, SUITES["lock"], 0.5, REGRET_RUNS)
+    assert "--budget 0.5, which cannot be mixed with 1" in says(["run", "lock", "--out", out], capsys)
+    assert "runs of the suite lock, not of all" in says(["run", "--out", out], capsys)
+    assert f"critex regret run lock --budget 0.5 --out {out}" in says(["show", out], capsys)
     assert "has no regret.toml" in says(["show", tmp_path], capsys)
+    assert "it is a file" in says(["show", out / "regret.toml"], capsys)
     assert "holds other files" in says(["run", "lock", "--out", tmp_path], capsys)
+
+
+@pytest.mark.parametrize(
+    ("card", "curve", "message"),
+    [
+        ("{}", "episode,seed 1\nfew,many\n", "few"),
+        ("{}", "episode,seed 1\n1,2\n", "card.json lacks alpha"),
+        ("[1]", "episode,seed 1\n1,2\n", "card.json lacks alpha"),
+        ('{"alpha": 1}', "episode\n1\n", "regret.csv has no regret"),
+        ('{"alpha": 1}', "episode,seed 1\n", "regret.csv has no regret"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_a_broken_run_is_one_line(card, curve, message, tmp_path, capsys):
+    claim(tmp_path, SUITES["lock"], 0.5, REGRET_RUNS)
+    cell = tmp_path / "lock" / "acb"
+    cell.mkdir(parents=True)
+    (cell / "card.json").write_text(card)
+    (cell / "regret.csv").write_text(curve)
+    error = says(["show", tmp_path], capsys)
+    assert message in error and "delete it and run the suite again" in error
 
 
 def test_broken_files_are_one_line(tmp_path, capsys):
     out = tmp_path / "runs"
-    claim(out, "lock", 0.5)
-    cell = out / "lock" / "acb"
-    cell.mkdir(parents=True)
-    (cell / "card.json").write_text("{}")
-    (cell / "regret.csv").write_text("episode,seed 1\nfew,many\n")
-    assert "delete it and run the suite again" in says(["show", out], capsys)
-    (out / "regret.toml").write_text('suite = "locks"\nbudget = 1.0\n')
+    claim(out, SUITES["lock"], 0.5, REGRET_RUNS)
+    (out / "regret.toml").write_text('version = 1\nsuite = "locks"\nbudget = 1.0\n')
     assert "'locks', which this critex does not have" in says(["show", out], capsys)
     (out / "regret.toml").write_text("suite")
     assert "cannot read" in says(["show", out], capsys)

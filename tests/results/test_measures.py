@@ -64,7 +64,7 @@ def test_the_table_of_a_suite_scores_by_its_measure(tmp_path: Path) -> None:
         for seed in (1, 2):
             where = tmp_path / task / method / f"seed-{seed}"
             write(where, shift, env=f"{task}?resolution=40x30", explorer=explorer, seed=seed)
-    (tmp_path / "suite.toml").write_text('suite = "visual"\nversion = 1\nbudget = 1.0\n')
+    (tmp_path / "suite.toml").write_text('suite = "visual"\nversion = 2\nbudget = 1.0\n')
     table = table_named("visual")
     assert table.curve == "evaluation_coverage"
     grid, _ = fill(table, tmp_path, [])

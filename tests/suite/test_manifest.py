@@ -51,10 +51,10 @@ def test_a_broken_manifest_is_named(tmp_path: Path, text: str, message: str) -> 
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist; make one with: critex suite run"):
+    with pytest.raises(UserError, match="does not exist; make it with: critex suite run NAME --out"):
         read_manifest(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="it is a file; make one with"):
+    with pytest.raises(UserError, match="it is a file"):
         read_manifest(tmp_path / "file")
     (tmp_path / "file").unlink()
     (tmp_path / "suite.toml.tmp").touch()  # what a crash while claiming leaves

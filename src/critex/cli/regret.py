@@ -6,7 +6,7 @@ import io
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
@@ -74,12 +74,11 @@ def main(args: list[str]) -> None:
     if action not in ACTIONS:
         raise unknown("command of critex regret", action, ("run", "show"))
     if action == "run" and not {"-h", "--help"} & {*rest}:
-        from critex.theory.suites import SUITES
-
         first = bool(rest) and not rest[0].startswith("-")  # a name, right or wrong
         # after `--budget` it is a value, after `--budget=0.1` or a value it is a name
         later = any(
-            arg in SUITES and (not before.startswith("-") or "=" in before) for before, arg in pairwise(rest)
+            not arg.startswith("-") and (not before.startswith("-") or "=" in before)
+            for before, arg in pairwise(rest)
         )
         rest = rest if first or later else ["all", *rest]
     match parse(ACTIONS[action], f"{PROG} {action}", rest):
@@ -93,7 +92,8 @@ def main(args: list[str]) -> None:
 
 def run(options: RunOptions) -> None:
     """Run the missing runs of a suite, then show them."""
-    from critex.suite import Job, launch
+    from critex.report.regret import REGRET_RUNS
+    from critex.suite import Job, claim, launch
     from critex.theory.suites import SUITES
 
     class RegretJob(Job):
@@ -103,7 +103,7 @@ def run(options: RunOptions) -> None:
             return ["regret", "cell", *self.train, "--out", str(self.out.absolute())]
 
     suite, out = SUITES[options.name], options.out
-    claim(out, suite.name, options.budget)
+    claim(out, suite, options.budget, REGRET_RUNS)
     episodes = suite.scaled(options.budget)
     jobs = []
     for problem, method in suite.cells():
@@ -118,38 +118,21 @@ def run(options: RunOptions) -> None:
     show(out)
 
 
-def claim(out: Path, suite: str, budget: float) -> None:
-    """Reserve the directory for this suite and budget; a `UserError` if it belongs to another."""
-    import tomli_w
-
-    from critex.report.regret import MANIFEST, Manifest, read_manifest
-    from critex.run.files import atomic_write, disk_errors
-
-    wanted = Manifest(suite, budget)
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        if not (out / MANIFEST).exists():
-            if any(out.iterdir()):
-                raise UserError(f"{out} holds other files and no {MANIFEST}; choose another --out")
-            atomic_write(out / MANIFEST, tomli_w.dumps(asdict(wanted)).encode())
-    found = read_manifest(out)
-    if found != wanted:
-        held = f"{found.suite} with budget {found.budget:g}"
-        raise UserError(f"{out} holds runs of {held}; repeat those options or choose another --out")
-
-
 def show(out: Path) -> None:
     """Print a table for each problem, and write the page."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from critex.report.regret import HEADER, report_regret
 
     problems, page = report_regret(out)
     for results in problems:
-        table = Table(*HEADER, title=results[0].title)
+        table = Table(title=results[0].title)
+        for name in HEADER:
+            table.add_column(name, overflow="fold")
         for result in results:
-            table.add_row(*result.row())
+            table.add_row(*map(Text, result.row()))  # Text, so that [nan, nan] is not read as markup
         Console().print(table)
     print(f"report: {page}")
 

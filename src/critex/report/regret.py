@@ -6,9 +6,7 @@ import base64
 import csv
 import json
 import math
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,34 +14,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from critex.errors import UserError
-from critex.ranges import Options, Positive
 from critex.report.figures import DASHES, LIGHT, new_figure
 from critex.report.page import page
-from critex.run.config import from_dict
 from critex.run.files import atomic_write, disk_errors
 from critex.run.record import CARD
+from critex.suite.manifest import Kind, read_manifest
 from critex.theory import bound
 from critex.theory.bandits import BANDITS
 from critex.theory.problems import Array, Integers
 from critex.theory.slopes import Slope, slope
 from critex.theory.suites import SUITES
 
-MANIFEST, CURVE = "regret.toml", "regret.csv"
+CURVE = "regret.csv"
+REGRET_RUNS = Kind("regret.toml", "critex regret run", SUITES)
 THEOREM = "cae-theorem"
 HEADER = ("method", "α", "regret", "slope", "95 % interval", "potential / bound")
 NOTE = (
     "Budget {budget:g}. Cumulative regret: mean ± standard deviation over seeds. Slope of log regret against log episodes "
-    "over the last decade of episodes, with its 95 % bootstrap interval over seeds. On the right: the terms of the theorem, "
-    "for the run with the theorem's α. No bound is claimed for any other run."
+    "over the last decade of episodes, with its 95 % bootstrap interval over seeds. Potential / bound: Σ min(1, φᵀA⁻¹φ) "
+    "relative to the bound of the elliptical potential lemma."
 )
-
-
-@dataclass(frozen=True)
-class Manifest(Options):
-    """The settings shared by all runs of a directory."""
-
-    suite: str
-    budget: Positive
+RIGHT = " On the right: the terms of the theorem, for the run with the theorem's α. No bound is claimed for other runs."
 
 
 class Result(NamedTuple):
@@ -90,41 +81,38 @@ class Result(NamedTuple):
         return self.method, f"{n['alpha']:.3g}", regret, f"{n['slope']:.2f}", interval, shown
 
 
-def read_manifest(out: Path) -> Manifest:
-    """Suite and budget of a directory of runs."""
-    try:
-        found = from_dict(Manifest, tomllib.loads((out / MANIFEST).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise UserError(f"{out} has no {MANIFEST}; make one with: critex regret run --out {out}") from None
-    except (OSError, ValueError) as error:  # UserError and invalid TOML are ValueErrors
-        raise UserError(f"cannot read {out / MANIFEST}: {error}") from error
-    if found.suite not in SUITES:
-        raise UserError(f"{out / MANIFEST} names the suite {found.suite!r}, which this critex does not have")
-    return found
-
-
 def read_results(out: Path) -> list[Result]:
     """The finished runs of a directory, in the order of the suite."""
-    results = []
-    for problem, method in SUITES[read_manifest(out).suite].cells():
+    manifest, results = read_manifest(out, kind=REGRET_RUNS), []
+    for problem, method in SUITES[manifest.suite].cells():
         path = out / problem / method
         if not (path / CARD).exists():
             continue
         try:
             table = np.loadtxt(path / CURVE, delimiter=",", skiprows=1, ndmin=2)
             facts = json.loads((path / CARD).read_text(encoding="utf-8"))
+            needed = {"alpha"} | (
+                {"dim", "horizon", "ridge", "actions", "hidden", "value_error"}
+                if method == THEOREM
+                else set()
+            )
+            if len(table) == 0 or table.shape[1] < 2:
+                raise ValueError(f"{CURVE} has no regret")
+            if not isinstance(facts, dict) or needed - facts.keys():
+                raise ValueError(f"{CARD} lacks {', '.join(sorted(needed))}")
         except (OSError, ValueError) as error:
             raise UserError(f"cannot read {path}: {error}; delete it and run the suite again") from error
         episodes, regret = table[:, 0].astype(np.int64), table[:, 1:].T
         results.append(Result(problem, method, episodes, regret, slope(episodes, regret), facts))
     if not results:
-        raise UserError(f"{out} has no finished run; run the suite with: critex regret run --out {out}")
+        command = f"critex regret run {manifest.suite} --budget {manifest.budget:g} --out {out}"
+        raise UserError(f"{out} has no finished run; run the suite with: {command}")
     return results
 
 
 def report_regret(out: Path) -> tuple[list[list[Result]], Path]:
     """Write `out`/report: index.html, slopes.csv and a picture of every problem. The results by problem, and the page."""
-    results, manifest, report = read_results(out), read_manifest(out), out / "report"
+    results, manifest, report = read_results(out), read_manifest(out, kind=REGRET_RUNS), out / "report"
     problems = [list(group) for _, group in groupby(results, key=lambda result: result.problem)]
     with disk_errors(report):
         report.mkdir(exist_ok=True)
@@ -141,6 +129,8 @@ def report_regret(out: Path) -> tuple[list[list[Result]], Path]:
                 rounded = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in result.numbers().items()}
                 writer.writerow(rounded)
         suite, note = SUITES[manifest.suite], NOTE.format(budget=manifest.budget)
+        if any(result.method == THEOREM for result in results):
+            note += RIGHT
         about = {"suite": suite.name, "title": suite.title, "note": note}
         html = page("regret.html.j2", {}, **about, header=HEADER, problems=sections)
         atomic_write(report / "index.html", html.encode())

@@ -113,8 +113,10 @@ def expand(paths: Iterable[Path]) -> list[Path]:
     """The run directories behind these paths."""
     found: list[Path] = []
     for path in paths:
-        inside = [] if (path / CONFIG).exists() else sorted(p.parent for p in path.glob(f"*/{CONFIG}"))
-        found += inside or [path]
+        inside = (
+            () if (path / CONFIG).exists() else (path.glob(f"{'*/' * depth}{CONFIG}") for depth in (1, 2, 3))
+        )
+        found += sorted(p.parent for below in inside for p in below) or [path]
     return found
 
 

@@ -76,7 +76,7 @@ def task_sheet(grid: Grid) -> Sheet:
         ("P(improvement)", lambda c: estimate(c.probability)),
     ]
     if grid.paper:
-        columns.insert(5, ("paper's", lambda c: signed(c.paper_rpi)))
+        columns.insert(5, ("paper's, same tasks", lambda c: signed(c.paper_rpi)))
     rows = [[value(comparison) for _, value in columns] for comparison in grid.comparisons]
     title = "Over all tasks, paired by seed, with 95 % intervals"
     return Sheet(title, [name for name, _ in columns], [rows])
@@ -97,6 +97,15 @@ def notes(grid: Grid) -> list[str]:
         more = [f"and {len(running) - NAMED} more"] if len(running) > NAMED else []
         words = "; ".join([*running[:NAMED], *more])
         found.append(f"{UNFINISHED} Not finished, and counted up to the step reached: {words}.")
+    for comparison in grid.comparisons:
+        rows = [row for row in grid.rows if row.method == comparison.method and row.ours.n]
+        if undefined := [
+            row.task for row in rows if math.isnan(row.rpi) and grid.pairs(row.task, row.method)
+        ]:
+            tasks = ", ".join(undefined[:NAMED]) + (" and others" if len(undefined) > NAMED else "")
+            found.append(
+                f"{comparison.method} has no mean {grid.gain}: {comparison.base} is near 0 on {tasks}."
+            )
     if not any(grid.ours.values()):
         found.append("No run of ours yet.")
     return found

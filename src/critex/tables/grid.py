@@ -131,8 +131,12 @@ class Grid:
         return [c for c in every if c.tasks or not math.isnan(c.paper_rpi)]
 
     def _comparison(self, method: str) -> Comparison:
-        tasks = [pairs for task in self.tasks if (pairs := self.pairs(task, method))]
-        paper = [row.paper_rpi for row in self.rows if row.method == method and row.paper]
+        found = {task: pairs for task in self.tasks if (pairs := self.pairs(task, method))}
+        tasks = list(found.values())
+        known = found or self.tasks  # the paper's mean is over our tasks, if we have any
+        paper = [
+            row.paper_rpi for row in self.rows if row.method == method and row.paper and row.task in known
+        ]
 
         def over_tasks(statistic: Callable[[Sequence[PairedScores]], Floats]) -> Estimate:
             return stratified(statistic, tasks) if tasks else Estimate(math.nan, math.nan, math.nan)

@@ -78,13 +78,14 @@ class CAE:
         self.counts.add(episode)
         following = np.zeros((*self.shape[:2], self.problem.states))  # 0 after the last step
         following[:, :-1] = self.gamma * self.Q[:, 1:].max(-1)  # γ max_a Q̄_{h+1}
-        self._regress(episode, following)
-        self._train(following)
+        stored = self._stored(following)
+        self._regress(episode, following, stored)
+        self._train(*stored)
         self.features = self.phi()
         phi = self.features.detach()
         self.Q = (self.linear(phi) + self.alpha * self.bonus(phi)).numpy().reshape(self.shape)
 
-    def _regress(self, episode: Episode, following: Array) -> None:
+    def _regress(self, episode: Episode, following: Array, stored: tuple[Tensor, Tensor]) -> None:
         """q = r + γ max Q̄(s'); A ← A + φφᵀ; b ← b + qφ; θ = A⁻¹b."""
         seed, step = np.ogrid[: self.shape[0], : self.shape[1]]
         s, a, s_next = episode.states[:, :-1], episode.actions, episode.states[:, 1:]
@@ -97,28 +98,28 @@ class CAE:
         self.potential += np.minimum(new, 1.0)
         self.b += torch.from_numpy(target).unsqueeze(-1) * phi
         if self.refit:
-            self._refit(every, following)
+            self._refit(every, *stored)
         self.inverse = self.gram.inverse().reshape(*self.shape[:2], self.dim, self.dim)
         self.theta = (self.inverse @ self.b.unsqueeze(-1)).squeeze(-1)
 
-    def _refit(self, phi: Tensor, following: Array) -> None:
-        visits, targets = (t.flatten(2) for t in self._stored(following))
+    def _refit(self, phi: Tensor, visits: Tensor, targets: Tensor) -> None:
         self.b = (targets.unsqueeze(-2) @ phi).squeeze(-2)
         rows = visits.sqrt().unsqueeze(-1) * phi  # Σ φφᵀ over n visits = (√n φ)(√n φ)ᵀ
         for i, each in enumerate(rows.flatten(0, 1)):
             self.gram.rebuild(each, i if self.gram.memories > 1 else None)
 
-    def _train(self, following: Array) -> None:
+    def _train(self, visits: Tensor, targets: Tensor) -> None:
         """W ← W − η∇L with L = Σ_t |θᵀφ(s^t,a^t|W) − r^t − γ max Q̄(s'^t)|²; θ is held constant."""
-        visits, targets = (t.flatten(2) for t in self._stored(following))
         value = self.linear(self.features)
         loss = (visits * value**2 - 2 * targets * value).sum()  # L up to a constant
         descend(loss, self.network.weights, self.step_size)
 
     def _stored(self, following: Array) -> tuple[Tensor, Tensor]:
-        """Visits and sums of targets of every pair, [S, H, n, A] each."""
+        """Visits and sums of targets of every pair, [S, H, nA] each."""
         targets = [self.counts.targets(h, following[:, h]) for h in range(self.shape[1])]
-        return torch.from_numpy(self.counts.visits), torch.from_numpy(np.stack(targets, 1))
+        return torch.from_numpy(self.counts.visits).flatten(2), torch.from_numpy(
+            np.stack(targets, 1)
+        ).flatten(2)
 
     def bonus(self, phi: Tensor) -> Tensor:
         """β = √(φᵀA⁻¹φ), or β = Δθᵀφ with one Δθ ~ N(0, A⁻¹) for each seed and step: [S, H, nA]."""

@@ -36,7 +36,8 @@ def slope(episodes: NDArray[Any], regret: Array, resamples: int = 2000, seed: in
 
     def fit(mean: Array) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.log(mean) @ x / (x @ x))
+            growth = np.log(mean) - np.log(mean[..., :1])  # exactly 0 where nothing grows
+            return np.asarray(growth @ x / (x @ x))
 
     def of_seeds(drawn: NDArray[Any], axis: int = -1) -> Array:
         return fit(curves[drawn.astype(np.int64)].mean(-2))

@@ -51,15 +51,13 @@ class Suite:
     problems: tuple[str, ...]
     episodes: int = 1000
     seeds: tuple[int, ...] = tuple(range(11, 21))
-    methods: tuple[str, ...] = ()
-    """Empty: all."""
+    version: int = 1
 
     def cells(self) -> Iterator[tuple[str, str]]:
         """(problem, method) of every run."""
         for problem in self.problems:
             for method in MDP_METHODS if problem in PROBLEMS else BANDIT_METHODS:
-                if not self.methods or method in self.methods:
-                    yield problem, method
+                yield problem, method
 
     def scaled(self, budget: float) -> int:
         """Episodes of a run with this budget, at least 20."""
