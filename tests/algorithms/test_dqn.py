@@ -52,6 +52,24 @@ def expected_loss(agent: DQN, b: Batch, reward: torch.Tensor, next_value: torch.
     return (q - target).square().mean().item()
 
 
+def test_evaluation_is_without_dropout() -> None:
+    class Wet(torch.nn.Sequential):
+        def embed(self, obs: torch.Tensor) -> torch.Tensor:
+            return self[:-1](obs)
+
+        @property
+        def head(self) -> torch.nn.Module:
+            return self[-1]
+
+    def critic() -> torch.nn.Module:
+        return Wet(torch.nn.Linear(4, 32), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(32, 3))
+
+    agent = DQN(Config(), OBS, ACTIONS, torch.device("cpu"), critic)
+    obs = torch.randn(500, 4)
+    assert torch.equal(agent.policy(obs), agent.policy(obs))
+    assert agent.q.training and not torch.equal(agent.q(obs), agent.q(obs))  # training goes on with it
+
+
 def test_target_with_the_bonus_in_the_reward() -> None:
     agent, b = make(explorer="cae", alpha=0.5), batch()
     with torch.no_grad():

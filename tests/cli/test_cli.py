@@ -152,6 +152,16 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         (["compare", "dqn", "--out", "{file}"], "cannot write {file}"),
         (["train", "dqn", "--alpha", "1"], "--alpha has no effect without an explorer; add --explorer cae"),
         (["train", "dqn", "--stop-return", "1"], "--stop-return has no effect without --eval-every"),
+        (["train", "dqn", "--recompute"], "--recompute has no effect without an explorer"),
+        (["train", "dqn", "--bonus-in=value"], "--bonus-in has no effect without an explorer"),
+        (
+            ["train", "dqn", "--explorer=cae", "--recompute", "--alpha=auto", "--out={tmp}/x"],
+            "leave recompute off",
+        ),
+        (
+            ["train", "sac", "--env=Reacher-v4", "--explorer=cae", "--preset=paper"],
+            "leave it out and set --alpha",
+        ),
         (["train", "dqn", "--eval-episodes", "5"], "--eval-episodes has no effect without --eval-every"),
         (
             ["train", "dqn", "--env=CartPole-v1", "--explorer=cae", "--bonus.rebuild-rows=9"],

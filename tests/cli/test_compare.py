@@ -41,6 +41,20 @@ def test_runs_differ_in_the_bonus_alone(tmp_path: Path, capsys: pytest.CaptureFi
     assert "begun with another hidden; choose another --out" in capsys.readouterr().err
 
 
+def test_an_environment_of_ones_own_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call reads the configs of the first, which name a module."""
+    (tmp_path / "pond.py").write_text(
+        "import gymnasium as gym\ngym.register('Pond-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for seeds in ("1", "1-2"):
+        tiny = "--env=pond:Pond-v0 --steps 60 --learning-starts 20 --explorer none"
+        main(["compare", "dqn", *tiny.split(), "--seeds", seeds, "--out", "both"])
+    assert len(list(Path("both").glob("runs/*/seed-*/card.json"))) == 2
+
+
 def test_options_of_the_bonus_are_for_explorers(tmp_path: Path) -> None:
     bonus = "--bonus.ridge 0.5 --bonus.no-zero-first --bonus-in value --bonus.embedding block --bonus.scaling none"
     compare(tmp_path, "--seeds", "1", *bonus.split())

@@ -62,7 +62,7 @@ def test_the_ring_holds_the_newest_rows_in_order(n: int, rows: int) -> None:
 
 
 def test_rows_stay_together_and_keep_their_dtypes() -> None:
-    replay = Replay(50, keep_info=("position",))
+    replay = Replay(50)
     fill(replay, 70, 4)
     batch = replay.sample(64)
     g = batch.reward.long()
@@ -73,7 +73,7 @@ def test_rows_stay_together_and_keep_their_dtypes() -> None:
     assert torch.equal(batch.action, g % 5) and torch.equal(batch.bonus, -batch.reward)
     assert batch.terminated.dtype == torch.bool and torch.equal(batch.terminated, g % 3 == 0)
     assert torch.equal(batch.truncated, g % 7 == 0) and torch.equal(batch.episode_start, g % 3 == 1)
-    assert list(batch.info) == ["position"] and torch.equal(batch.info["position"][:, 1], g * g)
+    assert not batch.info
 
 
 def test_sampling_is_uniform_seeded_and_leaves_the_global_generator_alone() -> None:
@@ -109,8 +109,6 @@ def test_mistakes_are_named() -> None:
         Replay(5).sample(1)
     with pytest.raises(ValueError, match="buffer_size of at least 3"):
         Replay(2).add(step(0, 3))
-    with pytest.raises(UserError, match="velocity"):
-        Replay(2, keep_info=("velocity",)).add(step(0))
 
 
 # Checkpoints

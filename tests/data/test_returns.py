@@ -82,6 +82,16 @@ def test_one_step_is_the_transition_itself() -> None:
     )
 
 
+def test_a_window_holds_no_row_that_was_never_written() -> None:
+    replay = Replay(50)
+    one = torch.ones(2)
+    flags = {name: torch.zeros(2, dtype=torch.bool) for name in ("terminated", "truncated", "episode_start")}
+    for _ in range(3):
+        replay.add(Transition(obs=one, action=one, reward=one, next_obs=one, **flags))
+    window = replay.sample_windows(200, 5, 2)
+    assert (window.obs == 1).all() and (window.reward == 1).all()
+
+
 def test_n_steps_from_the_replay_in_closed_form() -> None:
     """γ = ½, three steps, two envs, a capacity that the vector steps do not divide; the bonus of every step counts."""
     ends = {4: "terminated", 8: "truncated"}

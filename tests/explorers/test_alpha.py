@@ -129,6 +129,12 @@ def test_a_number_stays_what_it_is() -> None:
     assert idle.observe(*steps()) == 0 and idle.metrics() == {}
 
 
+def test_a_bonus_that_is_measured_later_has_no_share_here() -> None:
+    alpha = Alpha(0.3, in_reward=False)
+    alpha.observe(*steps())
+    assert alpha.metrics() == {"alpha": 0.3}
+
+
 def test_the_share_of_the_bonus() -> None:
     alpha = Alpha(0.5)
     alpha.observe(torch.tensor([[1.0], [-1.0]]), torch.tensor([[3.0], [-1.0]]), torch.zeros(2, 1) > 0)

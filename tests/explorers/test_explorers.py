@@ -189,6 +189,24 @@ def test_thompson_held_for_an_episode_is_one_linear_reward(scope: str) -> None:
         EllipticalConfig(thompson_hold=True)
 
 
+def test_rebuild_embeds_many_rows_part_by_part() -> None:
+    sizes = []
+
+    def body(obs: Tensor) -> Tensor:
+        sizes.append(len(obs))
+        return obs
+
+    explorer = CAEExplorer(EllipticalConfig(rebuild_every=1, scaling="none"), setting(body))
+    rollout, replay = steps(1, n=2100), Replay(2100)
+    replay.add(at(rollout, 0))
+    explorer._steps = 1
+    explorer.refresh(replay)
+    assert sizes == [1000, 1000, 100]
+    phi = explorer.phi(rollout.obs[0], rollout.action[0], None).double()
+    wanted = torch.eye(D + A, dtype=torch.float64) + phi.T @ phi
+    torch.testing.assert_close(explorer.gram.matrix(), wanted)
+
+
 def test_rebuild_uses_todays_features() -> None:
     body = nn.Linear(D, D)
     explorer = CAEExplorer(EllipticalConfig(rebuild_every=8), setting(body.forward))

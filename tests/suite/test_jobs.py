@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def test_a_run_begins_with_train_and_goes_on_with_resume(
     job.out.mkdir(parents=True)
     (job.out / "config.toml").touch()
     assert job.arguments() == ["resume", out]
-    assert job.command()[1:] == ["-P", "-m", "critex.cli", "resume", out]
+    for flags in (("--env", "mine:My-v0"), ("--env=mine:My-v0?x=1",), ("--eval-env", "mine:My-v0")):
+        assert replace(job, train=("dqn", *flags)).arguments() == ["resume", out, "--allow-import"]
     assert not job.finished
     (job.out / "card.json").touch()
     assert job.finished

@@ -32,7 +32,7 @@ from critex.envs import Envs
 from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer, value_bonus  # CAE
-from critex.networks import Adam, NetworkConfig, encoder, minimise, mlp
+from critex.networks import Adam, NetworkConfig, encoder, eval_mode, minimise, mlp
 from critex.networks.langevin import LangevinAdam
 from critex.ranges import Count, Natural, NonNegative, Probability, Size
 from critex.run import Run, RunConfig
@@ -168,7 +168,8 @@ class DQN:
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The greedy action without any bonus, for evaluation."""
-        q: Tensor = self.q(self.see(obs))
+        with eval_mode(self.q):  # a critic of your own may have dropout or batch norms
+            q: Tensor = self.q(self.see(obs))
         return q.argmax(-1)
 
     def update(self, batch: Batch) -> dict[str, Tensor]:

@@ -365,7 +365,7 @@ def train(cfg: Config, run: Run, critic: MakeCritic | None = None) -> None:
         run.visits(batch)
         batch = batch.to(run.device)
         with torch.no_grad():
-            phi = agent.critic.embed(batch.obs)
+            phi = agent.embedding.phi(batch.obs)
         batch.bonus = explorer.bonus_rollout(batch, phi)  # CAE   scaled β; then A ← A + φφᵀ
         run.episodes(envs.pop_episodes())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,12 +111,12 @@ def about_the_bonus(flag: str) -> bool:
 
 def require_same_options(path: Path, cfg: Any) -> None:
     """Refuse to continue a run that was begun with other options."""
-    from critex.algorithms import load_config
-    from critex.run import read_config
+    from critex.results.runs import flat
+    from critex.run import read_config, to_dict
     from critex.run.record import CONFIG
 
     if (path / CONFIG).exists():
-        found = load_config(*read_config(path))
-        other = [f.name for f in fields(cfg) if getattr(found, f.name) != getattr(cfg, f.name)]
+        found, given = flat(read_config(path)[1]), flat(to_dict(cfg))
+        other = [name for name in given if name in found and found[name] != given[name]]
         if changed := [name for name in other if name != "out"]:
             raise UserError(f"{path} was begun with another {', '.join(changed)}; choose another --out")

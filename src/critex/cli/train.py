@@ -43,6 +43,7 @@ def train_config(name: str, args: list[str]) -> Any:
     from critex.presets import default_config  # after the name has been checked, because it loads torch
 
     explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))
+    preset = None if preset in ("none", "None") else preset
     default = default_config(name, explorer or config.explorer, preset, env)
     # The options --bonus.* depend on the explorer, so the type of that field is set here.
     typed = make_dataclass(
@@ -66,6 +67,9 @@ def refuse_idle(args: list[str], cfg: Any) -> None:
     plain = cfg.explorer == "none" and "--explorer" not in given  # a sweep over explorers may name none
     rules: tuple[tuple[str, Callable[[], bool], str], ...] = (
         ("--alpha", lambda: plain, "an explorer; add --explorer cae"),
+        ("--recompute", lambda: plain, "an explorer; add --explorer cae"),
+        ("--bonus-in", lambda: plain, "an explorer; add --explorer cae"),
+        ("--scale-value-bonus", lambda: plain, "an explorer; add --explorer cae"),
         ("--stop-return", lambda: cfg.stop_return is not None and not cfg.eval_every, "--eval-every"),
         ("--eval-episodes", lambda: not cfg.eval_every, "--eval-every"),
         ("--normalize-bonus", lambda: not cfg.normalize_reward, "--normalize-reward"),

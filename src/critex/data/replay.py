@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class Replay:
 
     Row g, the g-th ever added, lives at g mod capacity; the N rows of a vector step are added in env order.
     Observations keep their dtype (uint8 images stay uint8), reward and bonus are two columns. Of
-    `transition.info` only the keys named in `keep_info` are stored.
+    `transition.info` nothing is stored.
 
     On disk the buffer is a series of chunk files, each written once: chunk k holds the rows
     [k·chunk, (k+1)·chunk). `state_dict` holds the rest: counters, generator, the rows of the unfinished chunk,
@@ -31,16 +31,13 @@ class Replay:
     `load_state_dict(state)`, then `load_chunks(directory)`.
     """
 
-    def __init__(
-        self, capacity: int, seed: int = 0, *, keep_info: Iterable[str] = (), chunk: int | None = None
-    ) -> None:
+    def __init__(self, capacity: int, seed: int = 0, *, chunk: int | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
         self.chunk = min(capacity, 10_000) if chunk is None else chunk
         if not 1 <= self.chunk <= capacity:
             raise ValueError(f"chunk must lie between 1 and the capacity {capacity}, not {self.chunk}")
-        self.keep_info = tuple(keep_info)
         self.total = 0  # number of rows ever added
         self.generator = torch.Generator().manual_seed(seed)
         self._storage: dict[str, Any] = {}  # Transition.asdict() with every leaf [capacity, …]
@@ -59,7 +56,7 @@ class Replay:
                 f"a replay buffer of {self.capacity} transitions cannot hold one step of {n} environments; "
                 f"use a buffer_size of at least {n}"
             )
-        tree = self._tree(transition)
+        tree = transition.asdict() | {"info": {}}
         if not self._storage:
             self._allocate(tree)
         end, fits = start + n, self.capacity - start
@@ -82,14 +79,15 @@ class Replay:
 
         The first transition of a window is drawn as by `sample`. The rows must have been added `num_envs` at a time.
         The newest transition of each env counts as truncated. A window may continue past the end of an episode:
-        the transitions after the end belong to another one.
+        the transitions after the end belong to another one, and after the newest it is repeated.
         """
         if length == 1:
             return self.sample(batch_size)
         if self.total == 0:
             raise ValueError("the replay is empty: add a transition before sampling")
         first = torch.randint(len(self), (batch_size,), generator=self.generator)
-        index = (first + num_envs * torch.arange(length).unsqueeze(-1)) % self.capacity
+        ahead = (self.total - 1 - first) % self.capacity // num_envs  # steps of that env after the first
+        index = (first + num_envs * torch.arange(length).unsqueeze(-1).minimum(ahead)) % self.capacity
         windows = self._gather(index.flatten()).map(lambda x: x.unflatten(0, (length, batch_size)))
         windows.truncated |= (self.total - 1 - index) % self.capacity < num_envs
         return windows
@@ -103,16 +101,6 @@ class Replay:
         return self.last(self.capacity)
 
     # --- storage ---
-
-    def _tree(self, transition: Transition) -> dict[str, Any]:
-        tree = transition.asdict()
-        try:
-            tree["info"] = {key: transition.info[key] for key in self.keep_info}
-        except KeyError as key:
-            raise UserError(
-                f"the replay should keep info[{key}], which this environment does not provide"
-            ) from None
-        return tree
 
     def _allocate(self, like: dict[str, Any]) -> None:
         try:

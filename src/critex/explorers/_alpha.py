@@ -120,11 +120,16 @@ class Alpha:
         return alpha * max(1 - self._steps / self.total, 0.0) if self.rule == "auto_decay" else alpha
 
     def metrics(self) -> dict[str, float]:
-        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once if it is the larger part."""
+        """α, and the share of the bonus, Σ|αβ| / (Σ|αβ| + Σ|r|) of recent steps; warns once if it is the larger part.
+
+        Without `in_reward` the bonus that counts is measured later, and its share is not known here.
+        """
         bonus, reward, rewarded, steps = self._recent
         if not bonus:
             return {}
-        if self.in_reward and not self._warned and bonus > reward and rewarded > DENSE * steps:
+        if not self.in_reward:
+            return {"alpha": self.value}
+        if not self._warned and bonus > reward and rewarded > DENSE * steps:
             self._warned = True
             hint = "" if self.rule else "; if returns suffer, try a smaller alpha, or alpha=auto"
             notice(

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
-from critex.errors import unknown
 from critex.ranges import NonNegative, Options
 
 
@@ -29,11 +28,6 @@ class InverseConfig(Options):
     They differ only for PPO."""
     min_std: NonNegative = 0.1
     """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.inverse_action not in ("executed", "sampled"):
-            raise unknown("inverse_action", self.inverse_action, ("executed", "sampled"))
 
 
 def orthogonal(layer: nn.Linear, gain: float = math.sqrt(2)) -> nn.Linear:

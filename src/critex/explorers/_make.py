@@ -67,8 +67,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     _check_value_bonus(cfg, setting, options)
     explorer: Explorer = cls(options, setting)
     alpha = 0.0 if cfg.explorer == "none" else cfg.alpha
-    gamma, total = getattr(cfg, "gamma", 0.99), getattr(cfg, "steps", math.inf)
-    explorer.alpha = Alpha(alpha, gamma, total, in_reward=cfg.bonus_in == "reward")
+    stored = cfg.bonus_in == "reward" and not cfg.recompute
+    explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), _total(cfg, rollouts), in_reward=stored)
     measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
@@ -105,6 +105,13 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     return explorer
 
 
+def _total(cfg: Any, rollouts: bool) -> float:
+    """Steps of a run, in whole rollouts."""
+    steps = getattr(cfg, "steps", math.inf)
+    each = getattr(cfg, "rollout", getattr(cfg, "unroll", 1)) * getattr(cfg, "num_envs", 1)
+    return steps // each * each if rollouts and math.isfinite(steps) else steps
+
+
 def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -> None:
     """Refuse contradictory options for bonus_in=value."""
     if cfg.bonus_in == "value" and not setting.embedding.discrete:
@@ -121,6 +128,8 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
         raise UserError(
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
+    if cfg.recompute and isinstance(cfg.alpha, str):
+        raise UserError(f"alpha={cfg.alpha} follows the bonuses as they were paid; leave recompute off")
     scaled = any(getattr(part, "scaling", "none") != "none" for _, part in _flattened(options))
     if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
         raise UserError(

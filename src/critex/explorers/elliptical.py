@@ -212,12 +212,17 @@ class Elliptical(ScaledExplorer):
         every = self.config.rebuild_every
         if every and self._steps - self._rebuilt_at >= every:
             self._rebuilt_at = self._steps
-            rows = replay.last(self.config.rebuild_rows).to(self.embedding.device)
-            old = self.gram.matrix()
-            phi, memory = self.phi(rows.obs, rows.action, rows.next_obs), self._memory(rows.action)
+            rows, old = replay.last(self.config.rebuild_rows), self.gram.matrix()
+            phi, memory = self._phi_of_many(rows), self._memory(rows.action)
             for i in range(self.gram.memories):
                 self.gram.rebuild(phi if memory is None else phi[memory == i], i)
             self._drift = float((self.gram.matrix() - old).norm() / old.norm())
+
+    def _phi_of_many(self, rows: Transition) -> Tensor:
+        """φ [n, d], a thousand rows at a time: hidden layers over images take much more memory than φ itself."""
+        slices = (rows.map(lambda x, i=i: x[i : i + 1000]) for i in range(0, len(rows), 1000))
+        parts = (part.to(self.embedding.device) for part in slices)
+        return torch.cat([self.phi(part.obs, part.action, part.next_obs) for part in parts])
 
     def metrics(self) -> dict[str, float]:
         values = super().metrics()

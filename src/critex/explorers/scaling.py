@@ -9,11 +9,9 @@ from torch import Tensor
 
 from critex.bonus import BatchMomentScaler, NoScaler, WelfordScaler
 from critex.data import Transition
-from critex.errors import UserError, unknown
+from critex.errors import UserError
 from critex.explorers.base import Explorer
 from critex.ranges import Natural, Options
-
-SCALERS = ("welford", "batch", "none")
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,6 @@ class ScalingConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scaling not in SCALERS:
-            raise unknown("scaling", self.scaling, SCALERS)
         if self.warmup and self.scaling != "welford":
             raise UserError(f"warmup is for scaling=welford, not {self.scaling}")
 

@@ -116,7 +116,7 @@ def _read(source: str, algorithm: str, explorer: str, env: str) -> Settings:
         found = _read(extends, algorithm, explorer, env)
     for section in (table, *table.get("section", ())):
         if match := _match(section, env):
-            if section.get("tasks") and algorithm in section.get("algorithm", {}):
+            if section.get("tasks") and algorithm in section.get("algorithm", {}) and explorer != "none":
                 _require_task(source, section["tasks"], env)
             _add(found, section, algorithm, explorer, env, match.groupdict())
     if parts := split_combination(explorer):
@@ -132,7 +132,9 @@ def _match(section: Table, env: str) -> re.Match[str] | None:
 
 def _require_task(source: str, tasks: list[str], env: str) -> None:
     if env.partition("?")[0] not in tasks:
-        raise UserError(f"preset {source} has no α for {env}; it knows {', '.join(tasks)}")
+        raise UserError(
+            f"preset {source} has no α for {env}; it knows {', '.join(tasks)}; leave it out and set --alpha"
+        )
 
 
 def _add(

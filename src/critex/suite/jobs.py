@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -66,13 +65,10 @@ class Job:
         """
         out = str(self.out.absolute())
         if (self.out / CONFIG).exists():
-            own_env = any(":" in env for flag, env in pairwise(self.train) if flag == "--env")
+            words = " ".join(self.train).replace("=", " ").split()
+            own_env = any(":" in word for flag, word in pairwise(words) if flag in ("--env", "--eval-env"))
             return ["resume", out, *(["--allow-import"] if own_env else [])]
         return ["train", *self.train, "--no-progress", "--out", out]
-
-    def command(self) -> list[str]:
-        """The whole command line, with this interpreter; `-P` keeps it from importing from the current directory."""
-        return [sys.executable, "-P", "-m", "critex.cli", *self.arguments()]
 
     def progress(self) -> Progress:
         """Read from the last lines of the metrics."""
