@@ -155,6 +155,10 @@ def test_bad_calls() -> None:
         critex.CAE(embed, num_envs=1)(OBS.repeat(2, 1), ACTION.repeat(2, 1))
     with pytest.raises(ValueError, match=r"got \[\]; for a single environment pass obs\[None\]"):
         critex.CAE(state, embedding="block", num_actions=3)(np.zeros(2), np.int64(1))
+    with pytest.raises(ValueError, match=r"pass obs\[:, None\] and actions\[:, None\]"):
+        critex.CAE(state, num_actions=3).rollout(torch.zeros(5, 2), torch.zeros(5, dtype=torch.long))
+    with pytest.raises(ValueError, match="the critic has no forward; pass the part"):
+        critex.CAE(nn.ModuleDict({"value": nn.Linear(2, 1)}), num_actions=3)
     with pytest.raises(ValueError, match=r"observations must be \[N, …\]"):
         critex.CAE(embed)(torch.zeros(3), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="need num_actions="):

@@ -23,6 +23,9 @@ PACKAGES = (
     "tensorboard",
     "wandb",
     "matplotlib",
+    "stable-baselines3",
+    "torchrl",
+    "ray",
 )
 # One task of each family, to make and step.
 PROBES = {

@@ -145,6 +145,8 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         ),
         (["compare", "dqqn"], "did you mean dqn"),
         (["compare", "dqn", "cae"], "unexpected: cae (see"),
+        (["compare", "dqn", "--env", "CartPole-v9", "--out", "{tmp}/x"], "CartPole-v1"),
+        (["compare", "sac", "--env", "CartPole-v1", "--out", "{tmp}/x"], "needs continuous actions"),
         (["compare", "dqn", "--seed", "3"], "write --seeds, as in 1-3"),
         (["compare", "dqn", "--seeds", "3-1"], "write seeds as in 1-3"),
         (["compare", "dqn", "--stps", "3"], "did you mean --steps"),

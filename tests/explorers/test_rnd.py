@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from critex.errors import UserError
 from critex.explorers import RND
 from critex.explorers._encoder import EncoderConfig
 from critex.explorers.rnd import Novelty
@@ -17,6 +18,14 @@ class Zero(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
+
+
+@pytest.mark.parametrize("found", [torch.zeros(2, 3), 1.0])
+def test_a_raw_bonus_of_another_shape_is_one_line(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RND, "raw", lambda self, steps: found)
+    explorer = RND(EncoderConfig(), place())
+    with pytest.raises(UserError, match=r"RND.raw must return a tensor \[20, \d\], as the reward; got"):
+        explorer.bonus_rollout(rollout(20))
 
 
 def test_closed_form() -> None:

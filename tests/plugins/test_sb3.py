@@ -371,6 +371,9 @@ def test_save_and_load_keep_the_memory(algorithm: Any, explorer: str, tmp_path: 
             assert torch.equal(value, new[key]), key
     with pytest.raises(critex.UserError, match="fresh=True"):
         loaded.learn(32, callback=ExplorerCallback("counts"))
+    if explorer == "cae":
+        with pytest.raises(critex.UserError, match="with ridge=1.0, this callback has 3.0; give the same"):
+            loaded.learn(32, callback=ExplorerCallback(explorer, ridge=3.0))
     empty = ExplorerCallback("counts", fresh=True)
     loaded.learn(32, callback=empty)
     assert loaded.critex.callback is empty

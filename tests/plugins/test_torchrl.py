@@ -51,6 +51,14 @@ def test_spec_checks(explorer: str, n: int) -> None:
     check_env_specs(explored(explorer, n=n))
 
 
+def test_a_whole_critic_gives_its_phi() -> None:
+    value = net()
+    transform = ExplorerTransform("cae", alpha=0.5, embed=value)
+    assert transform.build(base()).embedding.critic_dim == 16
+    with pytest.raises(critex.UserError, match="give dim=, the length of the φ"):
+        ExplorerTransform("cae", embed=lambda obs: obs)
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_bonus_is_ours(n: int) -> None:
     value = net()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -84,13 +85,14 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
     """The runs, checked before the first one starts; every method gets its first seed before any gets its second."""
     from critex.cli.suite import parse_seeds
     from critex.cli.train import train_config
+    from critex.run.record import CONFIG
     from critex.suite import Job
     from critex.suite.suite import ALWAYS
 
     if any(group[0].partition("=")[0] == "--seed" for group in flags):
         raise UserError("several seeds are trained; write --seeds, as in 1-3 or 1,4,7")
     explorers = dict.fromkeys(["none", *filter(None, options.explorer.replace(" ", "").split(","))])
-    jobs = []
+    jobs: list[Job] = []
     for seed in parse_seeds(options.seeds or "1"):
         for explorer in explorers:
             method = algorithm if explorer == "none" else f"{algorithm}+{explorer}"
@@ -98,7 +100,10 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
             given = [group for group in flags if explorer != "none" or not about_the_bonus(group[0])]
             train = [*ALWAYS.split(), *chain(*given), "--explorer", explorer, "--seed", str(seed)]
             cfg = train_config(algorithm, [*train, "--no-progress"])
-            require_same_options(path, cfg)
+            if (path / CONFIG).exists():
+                require_same_options(path, cfg)
+            elif not jobs:
+                require_agent(algorithm, cfg)
             jobs.append(Job(f"{method}, seed {seed}", path, (algorithm, *train), cfg.steps))
     return jobs
 
@@ -111,12 +116,21 @@ def about_the_bonus(flag: str) -> bool:
 
 def require_same_options(path: Path, cfg: Any) -> None:
     """Refuse to continue a run that was begun with other options."""
-    from critex.results.runs import flat
-    from critex.run import read_config, to_dict
-    from critex.run.record import CONFIG
+    from critex.run import read_config
+    from critex.run.config import flat, to_dict
 
-    if (path / CONFIG).exists():
-        found, given = flat(read_config(path)[1]), flat(to_dict(cfg))
-        other = [name for name in given if name in found and found[name] != given[name]]
-        if changed := [name for name in other if name != "out"]:
-            raise UserError(f"{path} was begun with another {', '.join(changed)}; choose another --out")
+    found, given = flat(read_config(path)[1]), flat(to_dict(cfg))
+    other = [name for name in given if name in found and found[name] != given[name]]
+    if changed := [name for name in other if name != "out"]:
+        raise UserError(f"{path} was begun with another {', '.join(changed)}; choose another --out")
+
+
+def require_agent(algorithm: str, cfg: Any) -> None:
+    """Make the environment and the agent once, so that a mistake is found before the first of many runs."""
+    from critex.algorithms import algorithm_module
+    from critex.envs import Envs
+    from critex.run.seeding import choose_device
+
+    with closing(Envs(cfg.env, 1, cfg.seed)) as envs:
+        device = choose_device(cfg.device)
+        algorithm_module(algorithm).Agent(cfg, envs.observation_space, envs.action_space, device)

@@ -57,10 +57,17 @@ class ScaledExplorer(Explorer):
         raise NotImplementedError(f"{type(self).__name__} must define raw(steps)")
 
     def _bonus(self, step: Transition) -> tuple[Tensor, Tensor]:
-        return self._scale_and_update(self.raw(step))
+        raw = self.raw(step)
+        if not isinstance(raw, Tensor) or raw.shape != step.reward.shape:
+            found = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
+            wanted = list(step.reward.shape)
+            raise UserError(
+                f"{type(self).__name__}.raw must return a tensor {wanted}, as the reward; got {found}"
+            )
+        return self._scale_and_update(raw)
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self._scale_and_update(self.raw(rollout))
+        return ScaledExplorer._bonus(self, rollout)
 
     def _scale_and_update(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """(raw, scaled); the running moments include this bonus."""

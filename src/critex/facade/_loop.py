@@ -51,6 +51,11 @@ class Batches:
 def form_of(embed: Callable[..., Any]) -> Form:
     """φ(s,a) if the critic has two positional arguments, else [φ(s); a]."""
     target = embed.module.forward if isinstance(embed, last_hidden) else embed
+    if getattr(target, "__func__", None) is nn.Module.forward:
+        raise UserError(
+            "the critic has no forward; pass the part of it that computes the value, such as agent.critic, or a function "
+            "that returns φ"
+        )
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(target).parameters.values()
     positional = [p for p in parameters if p.kind in kinds]

@@ -306,9 +306,10 @@ class CAE(HasAlpha, nn.Module):
         shape = action.shape[: 1 + rollout]
         wanted = "[T, N, …]" if rollout else "[N, …]"
         if len(shape) < 1 + rollout or not all(shape):
+            one = "[:, None]" if rollout else "[None]"
             raise UserError(
-                f"actions must be {wanted}, got {list(action.shape)}; for a single environment pass obs[None] and "
-                "actions[None]"
+                f"actions must be {wanted}, got {list(action.shape)}; for a single environment pass obs{one} and "
+                f"actions{one}"
             )
         if not peek and self._num_envs not in (None, shape[-1]):
             raise UserError(
@@ -350,7 +351,7 @@ class CAE(HasAlpha, nn.Module):
         if action.ndim != axes or low < 0 or high >= num_actions or high % 1 or low % 1:
             raise UserError(
                 f"actions must be integers from 0 to {num_actions - 1}, one per environment; got values from {low} to "
-                f"{high} in shape {list(action.shape)}"
+                f"{high} in shape {list(action.shape)}; if they start elsewhere, subtract action_space.start"
             )
         return action.long()
 
@@ -452,8 +453,8 @@ class CAEPlus(CAE):
         loss = bellman_loss + explorer.loss(batch_obs, batch_actions, batch_next_obs)
 
     It takes the arguments of `CAE`. Its networks are built at once, so it needs `envs` (or `num_actions` or `action_dim`),
-    and `dim` if `critic` is a function. `u_dim` is the number of rows of U (default d/4), `hidden` the width of the
-    inverse-dynamics network (default 64).
+    and `dim` if `critic` is a function or has an `embed` of its own. `u_dim` is the number of rows of U (default d/4),
+    `hidden` the width of the inverse-dynamics network (default 64).
     """
 
     _method = "cae_plus"
@@ -468,7 +469,7 @@ class CAEPlus(CAE):
         if self._dim is None or self._actions == (None, None):
             raise UserError(
                 "CAEPlus makes its networks at once: it needs envs= (or num_actions= or action_dim=), and dim=, the "
-                "length of φ, if the critic is a function or has lazy layers"
+                "length of φ, if the critic is a function, has an `embed` of its own or has lazy layers"
             )
         self._build(self._dim, 0)
 

@@ -32,6 +32,7 @@ from critex.plugins._common import (
     require_version,
     to_bytes,
 )
+from critex.run.config import flat, to_dict
 
 require_version("stable-baselines3", "2.9", "sb3")
 
@@ -214,17 +215,20 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     def saved(self) -> dict[str, Any]:
         """Which explorer this is, and its state, in plain values."""
         state = {"explorer": self.explorer.state_dict(), "training": self.training.state_dict()}
-        identity = {"explorer": self.name, "options": repr(self.options), "num_envs": self._num_envs}
+        identity = {"explorer": self.name, "options": to_dict(self.options), "num_envs": self._num_envs}
         return {**identity, "state": to_bytes(state)}
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        ours: dict[str, Any] = {"explorer": self.name, "options": repr(self.options)}
+        ours: dict[str, Any] = {"explorer": self.name}
         if self.explorer.episodic:  # one memory per env
             ours["num_envs"] = self.model.n_envs
+        theirs = {key: saved[key] for key in ours}
+        if saved["explorer"] == self.name:
+            ours, theirs = ours | flat(to_dict(self.options)), theirs | flat(saved["options"])
         for key, value in ours.items():
-            if saved[key] != value:
+            if theirs.get(key, value) != value:
                 raise UserError(
-                    f"the model has the memory of an explorer with {key}={saved[key]}, this callback has {value}; "
+                    f"the model has the memory of an explorer with {key}={theirs[key]}, this callback has {value}; "
                     "give the same, or fresh=True to start from an empty memory"
                 )
         state = from_bytes(saved["state"])

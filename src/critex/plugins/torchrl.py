@@ -17,7 +17,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import Tree
@@ -25,6 +25,7 @@ from critex.embedding import Embedding, identity
 from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
 from critex.explorers._alpha import HasAlpha, fixed_or_auto
+from critex.facade._loop import embed_of
 from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
 
@@ -87,9 +88,11 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         super().__init__(in_keys=list(in_keys), out_keys=[bonus_key])
         if embed is not None and phi_key is not None:
             raise UserError("give embed= or phi_key=, not both")
+        if isinstance(embed, nn.Module) and dim is None:  # a whole critic
+            embed = embed_of(embed)
         dim = dim if dim is not None else getattr(embed, "dim", None)
         if dim is None and (embed is not None or phi_key is not None):
-            raise UserError("give dim=, the length of φ")
+            raise UserError("give dim=, the length of the φ that embed or phi_key returns")
         if phi_key is not None and options.get("embedding") == "next_state":
             raise UserError("phi_key has φ(s) alone; embedding='next_state' needs embed=")
         self.name, self._alpha, self.seed = explorer, fixed_or_auto(alpha, gamma), seed

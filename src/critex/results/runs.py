@@ -15,6 +15,7 @@ from critex.errors import UserError, printable
 from critex.results.stats import Floats
 from critex.results.visits import VisitHistory, read_visits
 from critex.run import read_config, read_metrics
+from critex.run.config import flat
 from critex.run.metrics import METRICS
 from critex.run.record import CARD, CONFIG
 
@@ -168,18 +169,6 @@ def measure_of(runs: Iterable[RunData]) -> str:
     rewarded = any(run.series[name][1].any() for run in runs for name in ("return", "evaluation"))
     measures = dict.fromkeys(name for run in runs for name in run.measures)
     return "return" if rewarded or not measures else next(iter(measures))
-
-
-def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one flat table with dotted names; control characters in text are written out."""
-    items: dict[str, Any] = {}
-    for key, value in table.items():
-        name = prefix + printable(key)
-        if isinstance(value, dict):
-            items |= flat(value, f"{name}.")
-        else:
-            items[name] = printable(value) if isinstance(value, str) else value
-    return items
 
 
 def column(lines: Sequence[dict[str, Any]], kind: str, name: str, broken: list[str]) -> Series:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from critex.errors import UserError, unknown
+from critex.errors import UserError, printable, unknown
 from critex.ranges import Count, Finite, Natural, NonNegative, Options
 
 T = TypeVar("T")
@@ -78,6 +78,18 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     raise TypeError(f"{where} is of type {type(value).__name__}, which no config file can hold")
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one flat table with dotted names; control characters in text are written out."""
+    items: dict[str, Any] = {}
+    for key, value in table.items():
+        name = prefix + printable(key)
+        if isinstance(value, dict):
+            items |= flat(value, f"{name}.")
+        else:
+            items[name] = printable(value) if isinstance(value, str) else value
+    return items
 
 
 def from_dict(cls: type[T], data: dict[str, Any], where: str = "") -> T:
