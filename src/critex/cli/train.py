@@ -68,7 +68,7 @@ def refuse_idle(args: list[str], cfg: Any) -> None:
     rules: tuple[tuple[str, Callable[[], bool], str], ...] = (
         ("--alpha", lambda: plain, "an explorer; add --explorer cae"),
         ("--recompute", lambda: plain, "an explorer; add --explorer cae"),
-        ("--bonus-in", lambda: plain, "an explorer; add --explorer cae"),
+        ("--bonus-in", lambda: plain and cfg.bonus_in == "value", "an explorer; add --explorer cae"),
         ("--scale-value-bonus", lambda: plain, "an explorer; add --explorer cae"),
         ("--stop-return", lambda: cfg.stop_return is not None and not cfg.eval_every, "--eval-every"),
         ("--eval-episodes", lambda: not cfg.eval_every, "--eval-every"),
