@@ -159,17 +159,15 @@ def stored() -> list[dict[str, str]]:
 def store(rows: list[dict[str, object]]) -> None:
     """Write the results file with these rows in it."""
     merged = {key(row): row for row in [*stored(), *rows]}
+    every = sorted(
+        merged.values(), key=lambda r: (r["part"], r["method"], int(str(r["size"])), int(str(r["seed"])))
+    )
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
         names = ["part", "method", "size", "seed", "solved", "episodes", "seconds", "flags"]
         writer = csv.DictWriter(file, names)
         writer.writeheader()
-        writer.writerows(
-            sorted(
-                merged.values(),
-                key=lambda r: (r["part"], r["method"], int(str(r["size"])), int(str(r["seed"]))),
-            )
-        )
+        writer.writerows(every)
 
 
 def climb(method: str, out: Path, parallel: int, ladder: Iterable[int], seeds: int) -> None:
