@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from critex.data.tree import Tree
 from critex.errors import UserError, unknown
+from critex.networks.modes import eval_mode
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
@@ -129,14 +130,8 @@ class Embedding:
 
     def phi(self, obs: Tree, *action: Tensor) -> Tensor:
         """φ of the critic without dropout and with the running statistics of its batch norms, which stay unchanged."""
-        training = [module for module in self._with_modes if module.training]
-        for module in training:
-            module.training = False
-        try:
+        with eval_mode(self._with_modes):
             phi = self.critic(obs, *action)
-        finally:
-            for module in training:
-                module.training = True
         if self.critic_dim and phi.shape[-1:] != (self.critic_dim,):
             raise UserError(
                 f"the critic's φ has shape {list(phi.shape)} where its length is given as {self.critic_dim}; "

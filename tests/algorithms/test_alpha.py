@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
+import torch
 
-from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.algorithms import ALGORITHMS, algorithm_module, ppo
 from critex.explorers import _alpha
 from critex.run import Run
 from critex.trained import load_trained
@@ -46,3 +48,11 @@ def test_auto(name: str, train: Callable[..., Path], tmp_path: Path, monkeypatch
     with Run.open(tmp_path / "killed", cfg) as run:
         module.train(cfg, run)
     assert metrics(tmp_path / "killed") == metrics(whole)
+
+
+def test_a_decay_ends_with_the_last_whole_rollout() -> None:
+    cfg = ppo.Config(
+        env="Pendulum-v1", steps=3000, rollout=800, num_envs=2, explorer="cae", alpha="auto_decay"
+    )
+    box = gym.spaces.Box(-1, 1, (3,))
+    assert ppo.PPO(cfg, box, box, torch.device("cpu")).explorer.alpha.total == 1600

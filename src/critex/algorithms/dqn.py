@@ -168,7 +168,7 @@ class DQN:
     @torch.no_grad()
     def policy(self, obs: Tree) -> Tensor:
         """The greedy action without any bonus, for evaluation."""
-        with eval_mode(self.q):  # a critic of your own may have dropout or batch norms
+        with eval_mode(self.q.modules()):  # a critic of your own may have dropout or batch norms
             q: Tensor = self.q(self.see(obs))
         return q.argmax(-1)
 

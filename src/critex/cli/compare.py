@@ -102,7 +102,7 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
             cfg = train_config(algorithm, [*train, "--no-progress"])
             if (path / CONFIG).exists():
                 require_same_options(path, cfg)
-            elif not jobs:
+            elif len(jobs) < len(explorers):  # the first seed of each
                 require_agent(algorithm, cfg)
             jobs.append(Job(f"{method}, seed {seed}", path, (algorithm, *train), cfg.steps))
     return jobs
