@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rllib torture check format wheel bench docs docs-serve clean
+.PHONY: help setup demo test coverage test-rllib torture check format wheel bench docs docs-serve clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,7 +27,10 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+coverage: ARGS = --cov --cov-report=term:skip-covered
+coverage: test ## the tests, and which lines they run (a third slower)
 
 test-rllib: $(VENV)-rllib/.done ## the tests of the RLlib plug-in, which needs an environment of its own
 	@OMP_NUM_THREADS=1 $(VENV)-rllib/bin/python -m pytest tests/plugins/test_rllib.py $(ARGS)
