@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from critex.data import tree_leaves
 from critex.envs import Envs, vector, workers
-from critex.envs.workers import SharedArrays, Worker, measures_of, position_of
+from critex.envs.workers import SharedArrays, Worker, measures_of, position_of, write
 from critex.errors import UserError
 from critex.presets import default_config
 
@@ -107,6 +107,20 @@ def test_measures_come_with_the_episode() -> None:
         envs.step(torch.zeros(2, dtype=torch.int64))
     (first, second) = (episode.measures for episode in envs.pop_episodes())
     assert first == second == {"coverage": 0.4, "cells": 4} and json.dumps(first)
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        ({"view": np.zeros((2, 3))}, "no 'door'"),
+        ({"view": np.zeros((2, 4)), "door": 0}, r"shape \(2, 4\), its observation_space \(2, 3\)"),
+        ({"view": 1.0, "door": 0}, r"shape \(\), its observation_space \(2, 3\)"),
+        ({"view": np.zeros((2, 3)), "door": [0]}, r"shape \(1,\), its observation_space \(\)"),
+    ],
+)
+def test_an_observation_that_its_space_does_not_have_is_an_error(obs: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        write({"view": np.zeros((5, 2, 3)), "door": np.zeros(5)}, 0, obs)
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,15 @@ def write(arrays: Any, i: int, obs: Any) -> None:
     """Write row i, cast to the arrays' dtype; entries that `arrays` lacks (text) are left out."""
     if isinstance(arrays, dict):
         for key, child in arrays.items():
+            if key not in obs:
+                raise UserError(
+                    f"an observation has no {key!r}, which its observation_space has; correct the environment"
+                )
             write(child, i, obs[key])
+    elif np.shape(obs) != arrays.shape[1:]:  # NumPy would repeat a single number without a word
+        raise UserError(
+            f"an observation has shape {np.shape(obs)}, its observation_space {arrays.shape[1:]}; correct the environment"
+        )
     else:
         arrays[i] = obs
 
