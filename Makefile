@@ -27,9 +27,9 @@ demo: $(VENV)/.demo ## DQN with and without CAE, and a page that shows the diffe
 
 test: $(VENV)/.dev ## run the tests
 	@echo "==> pytest"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(COVERAGE) $(ARGS)
 
-coverage: ARGS = --cov --cov-report=term:skip-covered
+coverage: COVERAGE = --cov --cov-report=term:skip-covered
 coverage: test ## the tests, and which lines they run (a third slower)
 
 test-rllib: $(VENV)-rllib/.done ## the tests of the RLlib plug-in, which needs an environment of its own
