@@ -237,20 +237,6 @@ def test_a_chunk_of_another_run_is_refused(tmp_path: Path) -> None:
         restored.load_chunks(tmp_path)
 
 
-def test_chunks_of_early_versions_without_a_header_load(tmp_path: Path) -> None:
-    replay = Replay(30, chunk=10)
-    fill(replay, 15)
-    replay.save_chunks(tmp_path)
-    state = {name: value for name, value in replay.state_dict().items() if name != "chunks"}
-    torch.save({"first": 0, "rows": replay._rows(0, 10).asdict(), "crc": 0}, tmp_path / "replay-000000.pt")
-    restored = Replay(30, chunk=10)
-    restored.load_state_dict(state)
-    restored.load_chunks(tmp_path)
-    assert same(restored.all(), replay.all())
-    restored.save_chunks(tmp_path)
-    assert (tmp_path / "replay-000000.pt").read_bytes().startswith(b"PK")  # kept: older checkpoints need it
-
-
 def test_a_buffer_that_does_not_fit_in_memory_is_one_line() -> None:
     with pytest.raises(UserError, match="GB of memory, which is not available; choose a smaller buffer_size"):
         Replay(2**60).add(step(0))

@@ -55,13 +55,6 @@ def test_newer_format_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read_checkpoint(path)
 
 
-def test_files_of_format_1_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FORMAT", 1)
-    write_checkpoint(tmp_path / "a.ckpt", STATE)
-    monkeypatch.undo()
-    assert read_checkpoint(tmp_path / "a.ckpt")["numbers"] == STATE["numbers"]
-
-
 class Malicious:
     def __reduce__(self) -> Any:
         return os.mkdir, ("executed",)

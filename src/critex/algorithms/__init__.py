@@ -34,7 +34,6 @@ def load_config(name: str, data: dict[str, Any], *, allow_import: bool = False) 
 
     data = dict(data)
     bonus = data.pop("bonus", None)
-    data.pop("compile", None)  # an option of earlier versions, without effect on results
     if bonus is not None and not isinstance(bonus, dict):
         raise UserError("config key 'bonus' must be a table")
     config = from_dict(algorithm_module(name).Config, data)

@@ -294,7 +294,7 @@ class RayWorkers:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the numbering of workers."""
         self.started = state["started"]
-        self._warned = list(state.get("warned", ()))  # absent in checkpoints of older versions
+        self._warned = list(state["warned"])
 
 
 def _last_line(error: Exception) -> str:

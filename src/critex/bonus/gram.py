@@ -404,7 +404,7 @@ class Gram(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         """Refuse a state with another ridge or with values that are not finite; `form` loads the rest itself."""
         errors = args[4]
-        ridge = state_dict.pop(prefix + "ridge", None)  # absent in states of early versions
+        ridge = state_dict.pop(prefix + "ridge", None)  # absent where only parameters are loaded
         if ridge is not None and float(ridge) != self.ridge:
             errors.append(f"{prefix}ridge is {float(ridge)} in the state and {self.ridge} here")
         for name, value in state_dict.items():

@@ -146,10 +146,10 @@ def load_state(path: Path, kind: str) -> tuple[dict[str, Any], str]:
         raise Damaged(f"{path} is damaged: its checksum does not match")
     if int(version) > FORMAT:
         raise UserError(f"{path} has format {version}, this critex reads up to {FORMAT}; use a newer critex")
-    return unpickled(path, payload), digest
+    return _unpickled(path, payload), digest
 
 
-def unpickled(path: Path, payload: bytes) -> dict[str, Any]:
+def _unpickled(path: Path, payload: bytes) -> dict[str, Any]:
     """The dictionary that `torch.save` wrote, loading only tensors and plain values; `Damaged` if there is none."""
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
@@ -162,8 +162,7 @@ def unpickled(path: Path, payload: bytes) -> dict[str, Any]:
 
 
 def _digest(kind: str, version: int, payload: bytes | memoryview) -> str:
-    header = b"" if version == 1 else f"critex-{kind} {version} {len(payload)}\n".encode()
-    sha = hashlib.sha256(header)
+    sha = hashlib.sha256(f"critex-{kind} {version} {len(payload)}\n".encode())
     sha.update(payload)
     return sha.hexdigest()
 

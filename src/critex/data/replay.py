@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from critex.data.files import Damaged, load_state, read_file, save_state, unpickled
+from critex.data.files import Damaged, load_state, save_state
 from critex.data.transition import Batch, Transition
 from critex.data.tree import tree_leaves, tree_map
 from critex.errors import UserError
@@ -155,7 +154,7 @@ class Replay:
         self.total = state["total"]
         self.generator.set_state(state["generator"])
         self._storage = {}
-        self._saved = dict(state.get("chunks", {}))
+        self._saved = dict(state["chunks"])
         if self.total:
             self._allocate(state["tail"])
             self._put(self.total - len(state["tail"]["reward"]), state["tail"])
@@ -179,8 +178,8 @@ class Replay:
         """Read the chunks that the loaded state refers to; `Damaged` if a file is not the one that was written."""
         for k in self._finished():
             path = _path(directory, k)
-            state, checksum = _load(path)
-            if checksum != self._saved.setdefault(k, checksum):
+            state, checksum = load_state(path, KIND)
+            if checksum != self._saved.get(k):
                 raise Damaged(f"{path} belongs to another run or to another checkpoint")
             first, rows = state["first"], state["rows"]
             drop = max(self._oldest - first, 0)
@@ -201,11 +200,3 @@ class Replay:
 
 def _path(directory: str | Path, k: int) -> Path:
     return Path(directory) / f"replay-{k:06d}.pt"
-
-
-def _load(path: Path) -> tuple[dict[str, Any], str]:
-    """(content, checksum) of a chunk; in early versions a chunk was a bare zip file, without a checksum."""
-    with suppress(OSError):
-        if read_file(path).startswith(b"PK"):
-            return unpickled(path, read_file(path)), ""
-    return load_state(path, KIND)

@@ -238,7 +238,7 @@ class Envs:
         self._actions = [[] if actions is None else list(actions.numpy()) for actions in state["actions"]]
         self._return, self._length = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self._finished = [Episode(*episode) for episode in state["finished"]]
-        self._clock = state.get("clock", 0)  # checkpoints of earlier versions have none
+        self._clock = state["clock"]
         self._begin(list(range(self.num_envs)))
         self._start = torch.from_numpy(self._length == 0)
 

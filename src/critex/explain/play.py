@@ -107,7 +107,7 @@ def play(
     agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, frames: bool
 ) -> PlayedEpisode:
     """Play one episode greedily, for at most `max_steps` steps."""
-    envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": []})
+    envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": [], "clock": 0})
     obs, steps, here, policy = envs.obs, list[PlayedStep](), None, agent.policy
     while len(steps) < max_steps:
         frame = envs.render()[0] if frames else None

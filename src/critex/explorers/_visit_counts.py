@@ -160,9 +160,7 @@ class VisitCounts(nn.Module):
         return {"key": self.key, "tables": tables, "visited": self.visited, "revisited": self.revisited}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.key = state["key"]
-        self.visited = state.get("visited", 0)  # this and the next are absent in older checkpoints
-        self.revisited = state.get("revisited", False)
+        self.key, self.visited, self.revisited = state["key"], state["visited"], state["revisited"]
         self.tables = [dict(zip(*(c.tolist() for c in columns), strict=True)) for columns in state["tables"]]
 
 

@@ -215,8 +215,6 @@ class Explorer(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._window = list(state["window"])
-        if "early" in state:  # this and the next are absent in checkpoints of older versions
-            self._early.load_state_dict(state["early"])
-            self._signs = dict(state["signs"])
-        if "alpha" in state:
-            self.alpha.load_state_dict(state["alpha"])
+        self._early.load_state_dict(state["early"])
+        self._signs = dict(state["signs"])
+        self.alpha.load_state_dict(state["alpha"])

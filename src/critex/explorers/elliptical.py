@@ -254,12 +254,12 @@ class Elliptical(ScaledExplorer):
         super().set_extra_state(state)
         self._generator.set_state(state["generator"])
         self._delta = state["delta"]
-        held = state.get("held")  # absent in checkpoints from before `thompson_hold`
+        held = state["held"]
         self._held = held if held is not None and len(held) == self._num_envs else None
         self._steps, self._rebuilt_at = state["steps"]
         self._drift = state["drift"]
         self._recent.clear()
-        self._recent.extend(phi.to(self.embedding.device) for phi in state.get("recent", ()))
+        self._recent.extend(phi.to(self.embedding.device) for phi in state["recent"])
 
 
 def _standardised(projected: Tensor, quadratic: Tensor) -> Tensor:

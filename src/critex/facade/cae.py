@@ -409,8 +409,7 @@ class CAE(HasAlpha, nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        if "alpha" in state:  # absent in states of older versions
-            self._alpha.load_state_dict(state["alpha"])
+        self._alpha.load_state_dict(state["alpha"])
         if state["num_envs"] == self._num_envs:  # a lifelong memory may go on with other environments
             self._episodes.load(state["episodes"])
 

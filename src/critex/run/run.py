@@ -351,9 +351,8 @@ class Run:
         """Restore everything from one checkpoint; any failure is `Damaged`."""
         try:
             stored, run = state["parts"], state["run"]
-            seed = run.get("seed", self.options.seed)
-            if seed != self.options.seed:
-                raise Damaged(f"it was made with seed {seed}, the config says {self.options.seed}")
+            if run["seed"] != self.options.seed:
+                raise Damaged(f"it was made with seed {run['seed']}, the config says {self.options.seed}")
             if stored.keys() != self._parts.keys():
                 raise Damaged(
                     f"it holds {', '.join(stored)} where {', '.join(self._parts)} are needed: "
