@@ -1,6 +1,7 @@
 """Dataclasses as command-line options: their flags, their help page, and parsing with one-line errors.
 
-A field without a default is a positional argument. The docstring under a field is its help.
+A field without a default is a positional argument. The docstring under a field is its help; where a subclass only
+changes the default, it needs none of its own.
 """
 
 from __future__ import annotations

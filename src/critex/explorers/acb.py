@@ -17,7 +17,7 @@ from critex.data.tree import Tree
 from critex.embedding import Form
 from critex.errors import UserError
 from critex.explorers.base import Setting
-from critex.explorers.scaling import ScaledExplorer, ScalingConfig
+from critex.explorers.scaling import ScaledExplorer, Scaling, ScalingConfig
 from critex.ranges import Count, Positive
 
 
@@ -25,9 +25,7 @@ from critex.ranges import Count, Positive
 class ACBConfig(ScalingConfig):
     """Options of ACB."""
 
-    scaling: Literal["welford", "batch", "none"] = "welford"
-    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
-    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
+    scaling: Scaling = "welford"
     ensemble: Count = 128
     """Number of noise predictors."""
     embedding: Literal["auto", "block"] = "auto"

@@ -9,13 +9,13 @@ are the critic's own last layer, trained by gradient descent, whereas BDQN solve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
 from critex.data import Transition
 from critex.explorers.base import Setting
-from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.elliptical import Elliptical, EllipticalConfig, FormOption
+from critex.explorers.scaling import Scaling
 from critex.ranges import Count
 
 
@@ -23,12 +23,9 @@ from critex.ranges import Count
 class BDQNConfig(EllipticalConfig):
     """Options of BDQN: those of CAE with one posterior for each action."""
 
-    scaling: Literal["welford", "batch", "none"] = "none"
-    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
-    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
+    scaling: Scaling = "none"
     strategy: str = "thompson"
-    """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
-    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "block"
+    embedding: FormOption = "block"
     """φ(s) in the block of action a: a posterior for each action."""
     sample_every: Count = 1000
     """With bonus_in=value: environment steps between two draws of the weights."""

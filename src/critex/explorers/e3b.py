@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from critex.data import Transition
 from critex.explorers._encoder import StateEncoder
 from critex.explorers._inverse import InverseConfig, InverseDynamics, following, paired
 from critex.explorers.base import Setting
-from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.explorers.elliptical import Elliptical, EllipticalConfig, FormOption, Scope
 from critex.ranges import Count, Positive
 
 
@@ -23,14 +22,10 @@ class E3BConfig(InverseConfig, EllipticalConfig):
     """Options of E3B: those of the elliptical bonus, with its authors' values, of the inverse dynamics and the encoder."""
 
     strategy: str = "ucb_squared"
-    """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
-    scope: Literal["lifelong", "episodic"] = "episodic"
-    """One memory A for the whole run (lifelong), or one per env, reset at the start of each episode (episodic)."""
+    scope: Scope = "episodic"
     ridge: Positive = 0.1
-    """λ in A = λI + Σφφᵀ."""
     zero_first: bool = True
-    """No bonus for the first step of an episode (it still enters the memory)."""
-    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "state"
+    embedding: FormOption = "state"
     """The feature that enters A, with its own encoder φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
     width: Count = 128
     """Length of the state embedding φ(s)."""

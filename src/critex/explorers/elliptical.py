@@ -19,20 +19,21 @@ from critex.embedding import Form
 from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, Setting
 from critex.explorers.diagnostics import ROWS, FeatureSummary, summarise
-from critex.explorers.scaling import ScaledExplorer, ScalingConfig
+from critex.explorers.scaling import ScaledExplorer, Scaling, ScalingConfig
 from critex.ranges import Count, Natural, Positive
+
+FormOption = Literal["auto", Form]
+Scope = Literal["lifelong", "episodic"]
 
 
 @dataclass(frozen=True)
 class EllipticalConfig(ScalingConfig):
     """Options of the elliptical bonus. Where the paper and its released code disagree, presets/*.toml has both."""
 
-    scaling: Literal["welford", "batch", "none"] = "welford"
-    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
-    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
+    scaling: Scaling = "welford"
     strategy: str = "ucb"
     """How φᵀA⁻¹φ becomes a bonus: ucb (its root), ucb_squared, thompson."""
-    scope: Literal["lifelong", "episodic"] = "lifelong"
+    scope: Scope = "lifelong"
     """One memory A for the whole run (lifelong), or one per env, reset at the start of each episode (episodic)."""
     ridge: Positive = 1.0
     """λ in A = λI + Σφφᵀ."""
@@ -40,7 +41,7 @@ class EllipticalConfig(ScalingConfig):
     """No bonus for the first step of an episode (it still enters the memory)."""
     simultaneous: bool = False
     """Compute the bonuses of all envs of a vector step before any of them updates A."""
-    embedding: Literal["auto", "state_action", "state_and_action", "next_state", "block", "state"] = "auto"
+    embedding: FormOption = "auto"
     """The feature: φ(s,a) if the critic takes actions; otherwise [φ(s); a], φ(s'), φ(s) in the block of action a, or
     φ(s) alone. auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
     phi_norm: Positive | None = None

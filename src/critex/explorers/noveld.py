@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from critex.explorers._encoder import EncoderConfig, StateEncoder, frozen
 from critex.explorers._visit_counts import EpisodicCountConfig, VisitCounts
 from critex.explorers.base import Setting
 from critex.explorers.rnd import Novelty
-from critex.explorers.scaling import ScaledExplorer
+from critex.explorers.scaling import ScaledExplorer, Scaling
 from critex.networks import mlp
 from critex.ranges import Count, NonNegative
 
@@ -24,9 +23,7 @@ from critex.ranges import Count, NonNegative
 class NovelDConfig(EpisodicCountConfig, EncoderConfig):
     """Options of NovelD."""
 
-    scaling: Literal["welford", "batch", "none"] = "welford"
-    """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
-    in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
+    scaling: Scaling = "welford"
     c: NonNegative = 0.1
     """Fraction of the novelty of s to subtract (0.1 in E3B's comparison, 0.5 in the original)."""
     head: Count = 128

@@ -13,12 +13,14 @@ from critex.errors import UserError
 from critex.explorers.base import Explorer
 from critex.ranges import Natural, Options
 
+Scaling = Literal["welford", "batch", "none"]
+
 
 @dataclass(frozen=True)
 class ScalingConfig(Options):
     """How the bonus is scaled."""
 
-    scaling: Literal["welford", "batch", "none"] = "none"
+    scaling: Scaling = "none"
     """How to scale the bonus: divide it by its running standard deviation at collection (welford), by batch moments
     in the learner (batch; only for algorithms that learn from rollouts), or leave it unscaled (none)."""
     warmup: Natural = 0
