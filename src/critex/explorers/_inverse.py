@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
+from critex.networks.policies import orthogonal
 from critex.ranges import NonNegative, Options
 
 
@@ -30,13 +31,6 @@ class InverseConfig(Options):
     """Continuous actions: lower bound on the σ of the inverse dynamics, in units of half the action range."""
 
 
-def orthogonal(layer: nn.Linear, gain: float = math.sqrt(2)) -> nn.Linear:
-    """The layer with orthogonal weights of this gain and zero bias."""
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer
-
-
 class InverseDynamics(nn.Module):
     """p(a | s, s') = f̄(e, e') of two state embeddings [..., width], trained by −log p(a).
 
@@ -52,8 +46,8 @@ class InverseDynamics(nn.Module):
     def __init__(self, width: int, embedding: Embedding, hidden: int, options: InverseConfig) -> None:
         super().__init__()
         self.discrete = embedding.discrete
-        self.body = orthogonal(nn.Linear(2 * width, hidden))
-        self.head = orthogonal(nn.Linear(hidden, embedding.action_dim), gain=1.0)
+        self.body = orthogonal(2 * width, hidden)
+        self.head = orthogonal(hidden, embedding.action_dim, gain=1.0)
         if not self.discrete:
             self.log_std = nn.Parameter(torch.zeros(embedding.action_dim))
             low, high = embedding.action_bounds()  # [a] each, infinite if there is no bound

@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from critex.data import Transition
 from critex.data.tree import Tree, tree_map
 from critex.embedding import identity
 from critex.errors import UserError
-from critex.explorers._inverse import InverseConfig, InverseDynamics, following, orthogonal, paired
+from critex.explorers._inverse import InverseConfig, InverseDynamics, following, paired
 from critex.explorers.base import Setting
 from critex.explorers.elliptical import Elliptical, EllipticalConfig
+from critex.networks.policies import orthogonal
 from critex.ranges import Count, NonNegative
 
 
@@ -45,20 +46,20 @@ class CAEPlusExplorer(Elliptical):
     """The elliptical bonus over Uφ; owns U and the inverse-dynamics network, nothing else."""
 
     Config = CAEPlusConfig
+    config: CAEPlusConfig
 
     def __init__(self, config: CAEPlusConfig, setting: Setting) -> None:
         d = setting.embedding.critic_dim
         width = (config.u_dim or max(d // 4, 1)) if config.use_u else d
         super().__init__(config, setting, width)
-        self.options = config
-        self.U = orthogonal(nn.Linear(d, width)).to(self.embedding.weight) if config.use_u else None
+        self.U = orthogonal(d, width).to(self.embedding.weight) if config.use_u else None
         self.inverse = InverseDynamics(width, self.embedding, config.hidden, config).to(self.embedding.weight)
 
     def _project(self, phi: Tensor) -> Tensor:
         """Uφ for the bonus."""
         if self.U is None:
             return phi
-        return F.linear(phi, self.U.weight, self.U.bias if self.options.bias_in_bonus else None)
+        return F.linear(phi, self.U.weight, self.U.bias if self.config.bias_in_bonus else None)
 
     def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None, state: Tensor | None = None) -> Tensor:
         return self.embedding(obs, action, next_obs, self._project, state)
@@ -67,7 +68,7 @@ class CAEPlusExplorer(Elliptical):
         return self.embedding.each_action(obs, self._project)
 
     def prepare(self, rollout: Transition) -> Transition:
-        return paired(rollout, self.options)
+        return paired(rollout, self.config)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
@@ -76,7 +77,7 @@ class CAEPlusExplorer(Elliptical):
             batch
         ):  # an unroll: φ(s') is the next row, unless an episode ended
             here, there = phi[:-1], phi[1:]
-            if not self.options.cross_episode_ends and bool(batch.ended.any()):
+            if not self.config.cross_episode_ends and bool(batch.ended.any()):
                 final = tree_map(lambda x: x[batch.ended], batch.next_obs)
                 there = there.index_put(
                     (batch.ended,), self.embedding.state(final, batch.action[batch.ended])
@@ -85,4 +86,4 @@ class CAEPlusExplorer(Elliptical):
             here = self.embedding.state(batch.obs, batch.action) if phi is None else phi
             there = self.embedding.state(following(batch), batch.action)
         loss: Tensor = self.inverse(project(here), project(there), batch.action).mean()
-        return self.options.loss_coef * loss
+        return self.config.loss_coef * loss

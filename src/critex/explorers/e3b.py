@@ -37,19 +37,20 @@ class E3B(Elliptical):
     """The elliptical bonus of φ(s); owns the encoder φ and the inverse dynamics that train it."""
 
     Config = E3BConfig
+    config: E3BConfig
 
     def __init__(self, config: E3BConfig, setting: Setting) -> None:
         encoder = StateEncoder(setting, config.width)
         own = encoder.embedding(setting, "state")
         super().__init__(config, replace(setting, embedding=own))
-        self.options, self.encoder = config, encoder
+        self.encoder = encoder
         self.inverse = InverseDynamics(config.width, own, config.hidden, config)
 
     def _bonus_rollout(self, rollout: Transition, phi: Tensor | None) -> tuple[Tensor, Tensor]:
         return super()._bonus_rollout(rollout, None)  # φ is its own, not the critic's
 
     def prepare(self, rollout: Transition) -> Transition:
-        return paired(rollout, self.options)
+        return paired(rollout, self.config)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """Mean of −log p(a | φ(s), φ(s')); its gradient reaches the encoder and the inverse dynamics."""

@@ -39,7 +39,7 @@ class ICM(ScaledExplorer):
 
     def __init__(self, config: ICMConfig, setting: Setting) -> None:
         super().__init__(config)
-        self.options = config
+        self.config = config
         self.encoder = StateEncoder(setting, config.width)
         self.pair = self.encoder.embedding(setting, "state_and_action")  # [φ(s); a]
         width, device = config.width, self.pair.device
@@ -58,13 +58,13 @@ class ICM(ScaledExplorer):
         return super()._bonus_rollout(self.prepare(rollout), phi)
 
     def prepare(self, rollout: Transition) -> Transition:
-        return paired(rollout, self.options)
+        return paired(rollout, self.config)
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         here, there = self.encoder(batch.obs), self.encoder(following(batch))
         forward = self.error(here, batch.action, there).mean()
         inverse: Tensor = self.inverse(here, there, batch.action).mean()
-        return self.options.forward_coef * forward + self.options.inverse_coef * inverse
+        return self.config.forward_coef * forward + self.config.inverse_coef * inverse
 
     @torch.no_grad()
     def measure(self, obs: Tree, action: Tensor, next_obs: Tree | None = None) -> tuple[Tensor, Tensor]:
