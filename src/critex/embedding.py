@@ -254,9 +254,8 @@ class last_hidden:
     def _executed_last(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
         """The output layer; an error, not a guess, if there are several candidates."""
         executed: list[str] = []
-        inside = tuple(
-            f"{name}.".lstrip(".") for name in self._linears
-        )  # such as the parts of a spectral norm
+        # Layers inside a linear one, such as the parts of a spectral norm.
+        inside = tuple(f"{name}.".lstrip(".") for name in self._linears)
         hooks = [
             layer.register_forward_pre_hook(lambda *_, name=name: executed.append(name))
             for name, layer in self.module.named_modules()

@@ -223,9 +223,8 @@ class DSAC:
         self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
         self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
         self.entropy_optimizer = Adam([self.log_entropy_coef], lr=cfg.entropy_learning_rate)
-        self.actor_losses: dict[
-            str, Tensor
-        ] = {}  # of the actor's last update, which is rarer than the critics'
+        # Of the actor's last update, which is rarer than the critics'.
+        self.actor_losses: dict[str, Tensor] = {}
         width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
         self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE

@@ -113,9 +113,8 @@ class RemoteWorker:
         from critex.algorithms.impala import make_worker
 
         limit_threads(1)
-        cfg = load_config(
-            "impala", options, allow_import=True
-        )  # they come from the learner, which has checked them
+        # The options come from the learner, which has checked them.
+        cfg = load_config("impala", options, allow_import=True)
         seed = derive_seed(cfg.seed, "worker", number)
         torch.manual_seed(seed)
         self.worker: Worker = make_worker(replace(cfg, seed=seed), torch.device("cpu"))
@@ -188,9 +187,8 @@ class RayWorkers:
                 self._start(slot)
         self._order()
         while True:
-            left = (
-                began + PATIENCE - time.perf_counter()
-            )  # workers that die again and again do not prolong it
+            # Workers that die again and again do not prolong it.
+            left = began + PATIENCE - time.perf_counter()
             ready, _ = self._ray.wait(list(self._running), timeout=max(left, 0.0))
             if not ready:
                 raise UserError(

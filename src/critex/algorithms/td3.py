@@ -142,9 +142,8 @@ class TD3:
         self._targets: list[Tensor] = [p for net in targets for p in net.parameters()]
         self.optimizer = Adam([*self.q1.parameters(), *self.q2.parameters()], lr=cfg.learning_rate)
         self.actor_optimizer = Adam(self.actor.parameters(), lr=cfg.learning_rate)
-        self.actor_losses: dict[
-            str, Tensor
-        ] = {}  # of the actor's last update, which is rarer than the critics'
+        # Of the actor's last update, which is rarer than the critics'.
+        self.actor_losses: dict[str, Tensor] = {}
         width = embedding_width(self.q1, observation_space, action_space, takes_action=True)
         self.embedding = Embedding.of(self.q1.embed, width, action_space, takes_action=True)
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed)  # CAE

@@ -33,9 +33,8 @@ class TensorForm(nn.Module):
         self.register_buffer("outer", torch.zeros_like(eye))  # Σφφᵀ [M, d, d]
         self.register_buffer("mark", torch.zeros_like(eye))  # Σφφᵀ at the last increment
         self.register_buffer("mass", eye.new_zeros(memories))  # Σ‖φ‖²
-        self.register_buffer(
-            "counts", torch.zeros(memories, 2, dtype=torch.int64, device=device)
-        )  # rows since A⁻¹ was exact, clamped bonuses
+        # Rows since A⁻¹ was exact, clamped bonuses.
+        self.register_buffer("counts", torch.zeros(memories, 2, dtype=torch.int64, device=device))
         self._roots: dict[int, Tensor] = {}  # Cholesky factors of A, valid until A changes
 
     def step(self, i: int, phi: Tensor) -> Tensor:
@@ -89,9 +88,8 @@ class TensorForm(nn.Module):
         self.mass[at] += mass
         self.counts[at, 0] += n + 8 * self.dim * clamped
         self.counts[at, 1] += clamped
-        due = (
-            self.counts[:, 0] >= 8 * self.dim
-        )  # O(d³) once per 8d rows costs no more than the rows themselves
+        # O(d³) once per 8d rows costs no more than the rows themselves.
+        due = self.counts[:, 0] >= 8 * self.dim
         for i in due.nonzero()[:, 0].tolist():
             self.refactorise(i)
 

@@ -57,9 +57,8 @@ class MiniHack(gym.Wrapper[Any, Any, Any, Any]):
             self.game.nethack.set_initial_seeds(core, display, False)
         except RuntimeError:  # NetHackChallenge
             raise UserError(f"{self.game.spec.id} forbids seeds, so no run on it could be repeated") from None
-        self.game._frozen_steps = (
-            0  # the penalty for steps without game time must not carry over to the next episode
-        )
+        # The penalty for steps without game time must not carry over to the next episode.
+        self.game._frozen_steps = 0
         if hasattr(self.game, "minigrid_env"):
             self.game.minigrid_env.unwrapped.np_random = np.random.default_rng(layout)
         before = random.getstate()

@@ -71,9 +71,8 @@ class Envs:
         if seed < 0:
             raise UserError(f"seed must not be negative, and is {seed}")
         self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
-        first = make(
-            env_id, **env_kwargs
-        )  # also with workers, so that a wrong id or keyword raises in this process
+        # Also with workers, so that a wrong id or keyword raises in this process.
+        first = make(env_id, **env_kwargs)
         self.observation_space = _plain(first.observation_space, env_id)
         self.action_space = first.action_space
         self._to_env = _action_converter(self.action_space, env_id)

@@ -154,9 +154,8 @@ def _serve(
     parent: int,
 ) -> None:
     """A worker's loop: answer commands until told to close, or until the parent is gone."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides what it means
+    # Ctrl-C reaches the whole group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # not the parent's handler; environments are closed
     group = Local([], first, memory.arrays())
     try:

@@ -157,9 +157,8 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
         for name, value in WITHOUT_SCREEN.items():
             os.environ.setdefault(name, value)
     complain = sys.unraisablehook
-    sys.unraisablehook = lambda _: (
-        None
-    )  # a half-initialised renderer raises again when it is garbage-collected
+    # A half-initialised renderer raises again when it is garbage-collected.
+    sys.unraisablehook = lambda _: None
     try:
         envs = Envs(env_id, 1, seed, render_mode=mode)
         envs.render()

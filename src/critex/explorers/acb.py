@@ -78,9 +78,8 @@ class ACB(ScaledExplorer):
 
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            state = (
-                None if phi is None else phi[: len(batch)]
-            )  # of an unroll without the row after its last step
+            # Of an unroll without the row after its last step.
+            state = None if phi is None else phi[: len(batch)]
             features = self.embedding(batch.obs, batch.action, batch.next_obs, state=state)
         predicted = self._predict(features.detach(), batch.action)
         noise = torch.randn(predicted.shape, generator=self._generator).to(predicted)

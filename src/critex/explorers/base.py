@@ -153,11 +153,8 @@ class Explorer(nn.Module):
     def _record(self, steps: Transition, raw: Tensor, scaled: Tensor, started: float) -> Tensor:
         """Accumulate the statistics of bonuses [N] or [T, N] for `metrics`."""
         window, cost, envs = self._window, self._cost, steps.info.get("env")
-        rows = (
-            raw.tolist(),
-            scaled.tolist(),
-            steps.episode_start.tolist(),
-        )  # faster than tensors for one env
+        # Lists are faster than tensors for one env.
+        rows = (raw.tolist(), scaled.tolist(), steps.episode_start.tolist())
         for raws, scaleds, starts in zip(*rows, strict=True) if raw.ndim > 1 else (rows,):
             window[0] += len(raws)
             window[1] += sum(raws)

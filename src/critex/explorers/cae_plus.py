@@ -73,9 +73,8 @@ class CAEPlusExplorer(Elliptical):
     def loss(self, batch: Transition, phi: Tensor | None = None) -> Tensor:
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')); its gradient reaches U, f̄ and the critic's trunk."""
         project = self.U or identity
-        if phi is not None and len(phi) > len(
-            batch
-        ):  # an unroll: φ(s') is the next row, unless an episode ended
+        # An unroll: φ(s') is the next row, unless an episode ended.
+        if phi is not None and len(phi) > len(batch):
             here, there = phi[:-1], phi[1:]
             if not self.config.cross_episode_ends and bool(batch.ended.any()):
                 final = tree_map(lambda x: x[batch.ended], batch.next_obs)

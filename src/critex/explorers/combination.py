@@ -63,9 +63,8 @@ class Combination(ScaledExplorer):
     def _join(self, *parts: Pair) -> Pair:
         """(raw, scaled) of the parts combined, before the combination itself is scaled."""
         (raw1, scaled1), second = parts
-        raw2, scaled2 = (
-            x.to(raw1.device) for x in second
-        )  # a Gram memory may be on the CPU, a network on a GPU
+        # A Gram memory may be on the CPU, a network on a GPU.
+        raw2, scaled2 = (x.to(raw1.device) for x in second)
         if self.symbol == "*":
             return raw1 * raw2, scaled1 * scaled2
         return raw1 + raw2, scaled1 + scaled2

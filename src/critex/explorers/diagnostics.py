@@ -54,9 +54,8 @@ class FeatureSummary:
             return []
         found = []
         variance = self.variance_share * self.norm
-        if (
-            variance < 0.01 * self.norm and variance < 0.1 * self.ridge
-        ):  # more than λ is new to the memory, however long φ is
+        # More than λ is new to the memory, however long φ is.
+        if variance < 0.01 * self.norm and variance < 0.1 * self.ridge:
             found.append(
                 f"Warning: φ hardly varies ({100 * self.variance_share:.2g} % of its squared norm over {self.steps} "
                 "steps), so the bonus cannot tell these states apart."
@@ -94,9 +93,8 @@ def summarise(phi: Tensor, ridge: float, action_dim: int = 0) -> FeatureSummary:
     phi = whole[:, : whole.shape[1] - action_dim]
     n = len(phi)
     centred = phi - phi.mean(0)
-    square = (
-        centred @ centred.T if n < phi.shape[1] else centred.T @ centred
-    )  # the smaller one; same eigenvalues
+    # The smaller one; same eigenvalues.
+    square = centred @ centred.T if n < phi.shape[1] else centred.T @ centred
     eigenvalues = torch.linalg.eigvalsh(square).flip(0).clamp_min(0) / n
     norm, variance = float(phi.square().sum(1).mean()), float(eigenvalues.sum())
     p = eigenvalues[eigenvalues > 0] / variance if variance > 0 else torch.ones(1, dtype=torch.float64)

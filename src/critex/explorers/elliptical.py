@@ -88,9 +88,8 @@ class Elliptical(ScaledExplorer):
         memories = (setting.num_envs if self.episodic else 1) * self.embedding.blocks
         self.gram = Gram(self.embedding.dim(width), ridge=config.ridge, memories=memories)
         self._generator = torch.Generator().manual_seed(setting.own_seed())
-        self._delta: Tensor | None = (
-            None  # Δθ [memories, d] for comparing actions, held for an episode of the first env
-        )
+        # Δθ [memories, d] for comparing actions, held for an episode of the first env.
+        self._delta: Tensor | None = None
         self._num_envs = setting.num_envs
         # Features of the latest steps or of the latest rollout, [n, d] each, for `metrics`.
         self._recent: deque[Tensor] = deque(maxlen=max(ROWS // setting.num_envs, 1))
@@ -189,9 +188,8 @@ class Elliptical(ScaledExplorer):
         return self._measure(phi, torch.arange(self.embedding.blocks) if self.embedding.blocks > 1 else None)
 
     def _measure(self, phi: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        phi = phi.to(
-            self.gram.device, self.gram.dtype
-        )  # the critic may be on a GPU while the memory is on the CPU
+        # The critic may be on a GPU while the memory is on the CPU.
+        phi = phi.to(self.gram.device, self.gram.dtype)
         quadratic = self.gram.quadratic(phi, memory)
         noise = None
         if self.strategy.random:  # rows that are compared share one Δθ

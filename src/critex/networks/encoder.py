@@ -97,9 +97,8 @@ class Entries(nn.Module):
         super().__init__()
         self.keys = list(space)
         encoders = [encoder(child) for child in space.values()]
-        self.entries = nn.ModuleList(
-            encoders
-        )  # not a ModuleDict, which refuses keys such as `a.b` and `keys`
+        # Not a ModuleDict, which refuses keys such as `a.b` and `keys`.
+        self.entries = nn.ModuleList(encoders)
         self.dim: int = sum(entry.dim for entry in encoders)
 
     def forward(self, obs: Tree) -> Tensor:

@@ -51,9 +51,8 @@ def faster(
     def decorate(method: Method) -> Method:
         @wraps(method)
         def choose(agent: Any, *args: Any, **named: Any) -> Any:
-            own_class = (
-                vars(type(agent)).get(method.__name__) is choose
-            )  # a subclass may have changed anything
+            # A subclass may have changed anything.
+            own_class = vars(type(agent)).get(method.__name__) is choose
             applies = own_class and agent.cfg.fast and device in ("", agent.device.type)
             applies = applies and all(is_plain(getattr(agent, k), c, activation) for k, c in networks.items())
             return (quick if applies else method)(agent, *args, **named)

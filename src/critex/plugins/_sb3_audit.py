@@ -29,9 +29,8 @@ class AuditCallback(BaseCallback):
         self.explorer = explorer
         self._bonus: list[NDArray[np.float64]] = []  # of every collection phase, [T, N] each
         self._alpha: list[float] = []  # of every row of them
-        self._rewards: list[
-            tuple[NDArray[Any], NDArray[Any]]
-        ] = []  # of each step, copied and as SB3 has them
+        # Of each step, copied and as SB3 has them.
+        self._rewards: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._record: Record | None = None
 
     def _on_rollout_start(self) -> None:

@@ -144,9 +144,8 @@ class BonusConnector(HasAlpha, ConnectorV2):
             bonuses = [self._new(episode, chunk) for episode, chunk in zip(episodes, chunks, strict=True)]
             self._observe(episodes, chunks, bonuses)
         for episode, bonus in zip(episodes, bonuses, strict=True):
-            if (
-                episode.is_numpy
-            ):  # an array from Ray's object store may be read-only, one of a replay buffer is shared
+            # An array from Ray's object store may be read-only, one of a replay buffer is shared.
+            if episode.is_numpy:
                 episode.rewards.data = np.array(episode.rewards.data)
             rewards = np.asarray(episode.get_rewards(), dtype=np.float64) + self.alpha * bonus
             episode.set_rewards(new_data=rewards, at_indices=slice(0, len(rewards)))

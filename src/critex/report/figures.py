@@ -108,9 +108,8 @@ def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
             curves = {i: aggregate(each, grid) for i, each in series.items()}
-            log = (
-                key in ("bonus", "bonus_raw", "phi_norm") and _decades(curves) > 2
-            )  # returns may be negative
+            # Returns may be negative, so they stay linear.
+            log = key in ("bonus", "bonus_raw", "phi_norm") and _decades(curves) > 2
             figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
     return figures
 

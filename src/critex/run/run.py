@@ -197,9 +197,8 @@ class Run:
     ) -> None:
         with contextlib.suppress(*([UserError] if error else [])):  # report the first error
             self.close()
-        if (
-            error and not self._resume and not self._begun
-        ):  # the run never started: leave nothing that would block the next try
+        # The run never started: leave nothing that would block the next try.
+        if error and not self._resume and not self._begun:
             for name in (CONFIG, METRICS, LOCK):
                 (self.path / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):

@@ -24,9 +24,8 @@ class Ledger:
 
     def __init__(self, directory: Path | None) -> None:
         self.path = directory / LEDGER if directory else None
-        self._open: dict[
-            str, list[dict[str, Any]]
-        ] = {}  # attempts that have not ended; two launchers may each have one
+        # Attempts that have not ended; two launchers may each have one.
+        self._open: dict[str, list[dict[str, Any]]] = {}
         for line in read_ledger(self.path) if self.path else ():
             self._note(line)
 

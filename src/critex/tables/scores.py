@@ -31,7 +31,6 @@ def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table
             if score.env == env:
                 cells = [score.label, spread(score.training), interval(score.training)]
                 cells += [spread(score.evaluation)] * evaluated
-                table.add_row(
-                    *(Text(cell) for cell in cells)
-                )  # Text, so that [0.1, 0.2] is not read as markup
+                # Text, so that [0.1, 0.2] is not read as markup.
+                table.add_row(*(Text(cell) for cell in cells))
     return table
