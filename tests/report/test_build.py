@@ -15,7 +15,7 @@ from rich.console import Console
 
 from critex.errors import UserError
 from critex.report import write_report
-from critex.results import FinalScore, final_scores
+from critex.results import FinalScore, final_score_of, group, load_runs
 from critex.results.formatting import interval, spread, text
 from critex.results.stats import Summary
 from critex.tables.scores import score_table
@@ -119,8 +119,8 @@ def test_a_section_for_each_environment(make_run: MakeRun, tmp_path: Path) -> No
 
 def test_a_directory_of_runs_stands_for_its_runs(make_run: MakeRun, tmp_path: Path) -> None:
     paths = [make_run(f"all/{seed}", [1], seed=seed) for seed in range(2)]
-    (score,) = final_scores([tmp_path / "all", paths[0]])  # what is named twice counts once
-    assert score.seeds == [0, 1]
+    (method,) = group(load_runs([tmp_path / "all", paths[0]], []), [])  # what is named twice counts once
+    assert method.seeds == [0, 1]
 
 
 def test_everything_is_escaped(make_run: MakeRun, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_the_table_for_a_terminal(make_run: MakeRun) -> None:
     runs = [make_run(f"a{s}", [s], seed=s, evaluations=[2]) for s in range(2)]
     runs.append(make_run("b", [7], env="CartPole-v1"))
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(score_table(final_scores(runs)))
+    console.print(score_table([final_score_of(method) for method in group(load_runs(runs, []), [])]))
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert "dqn 0.50 ± 0.71 (n=2) [0.00, 1.00] 2 ± 0 (n=2)" in lines
     assert lines.index("DeepSea-8-v0") < lines.index("CartPole-v1") < lines.index("dqn 7 (n=1) — —")

@@ -170,7 +170,6 @@ class RayWorkers:
         self.cfg, self.agent = cfg, agent
         self.memory = SharedMemory(agent.explorer)
         self.started = 0  # workers so far, including those that died
-        self.waited = 0.0  # seconds that the learner has waited for unrolls
         self._warned: list[str] = []  # kinds of warnings that were printed
         self._slots: list[Slot] = []
         self._idle: list[Slot] = []
@@ -210,7 +209,6 @@ class RayWorkers:
                 continue
             self._idle.append(slot)
             self._share(slot, gain)
-            self.waited += time.perf_counter() - began
             first = slot.index * self.cfg.num_envs
             unroll.episodes = [replace(episode, env=first + episode.env) for episode in unroll.episodes]
             result: Unroll = unroll

@@ -73,7 +73,7 @@ def play_scene(
         return SceneEpisode(env_id, Trajectory.of(env), frames, paid)
 
 
-def trajectory_of(run: Path, seed: int = 0) -> Trajectory | None:
+def trajectory_of(run: Path) -> Trajectory | None:
     """The path of a run's agent in its evaluation environment, with the same start for every run.
 
     None if the environment has no map. A `UserError` if the agent cannot be played here.
@@ -87,7 +87,7 @@ def trajectory_of(run: Path, seed: int = 0) -> Trajectory | None:
     else:
         trained = load_trained(run)
         cfg, policy = trained.cfg, trained.agent.policy
-    return play_scene(getattr(cfg, "eval_env", "") or cfg.env, policy, seed).trajectory
+    return play_scene(getattr(cfg, "eval_env", "") or cfg.env, policy, seed=0).trajectory
 
 
 def _batch(obs: Any) -> Tree:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from critex.results.formatting import ABSENT
-from critex.results.runs import RunData, load_runs, measure_of, series_name
+from critex.results.runs import RunData, measure_of, series_name
 from critex.results.stats import Summary, final_score, summarise
 
 NOT_THE_METHOD = frozenset(
@@ -58,12 +57,6 @@ def final_score_of(method: MethodRuns, measure: str | None = None) -> FinalScore
     training = summarise([final_score(values) for values in episodes])
     last = summarise([float(values[-1]) for values in evaluations])
     return FinalScore(method.env, method.label, method.seeds, training, last, measure)
-
-
-def final_scores(runs: Iterable[Path], problems: list[str] | None = None) -> list[FinalScore]:
-    """The final-score table of these run directories; `problems` receives one line for each defect."""
-    problems = [] if problems is None else problems
-    return [final_score_of(method) for method in group(load_runs(runs, problems), problems)]
 
 
 def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:

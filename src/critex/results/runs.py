@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ def _load_run(path: Path, problems: list[str]) -> RunData:
     config: dict[str, Any] = {"algorithm": algorithm}
     config |= {name.removeprefix("run."): value for name, value in flat(nested).items()}
     env, seed = config.get("env"), config.get("seed")
-    if not isinstance(algorithm, str) or not isinstance(env, str) or type(seed) is not int:
+    if not isinstance(env, str) or type(seed) is not int:
         raise UserError(f"{path / CONFIG} names no algorithm, env and seed: it is not a run of critex")
     broken: list[str] = []
     lines = read_metrics(path, broken)
@@ -152,7 +152,7 @@ def _load_run(path: Path, problems: list[str]) -> RunData:
     run = RunData(path, printable(algorithm), config, printable(env), seed, series, card, None)
     if not (path / CARD).exists():
         problems.append(f"{path} is not finished: its numbers are those up to step {run.steps:,}")
-    return RunData(**{**vars(run), "visits": read_visits(path, problems)})
+    return replace(run, visits=read_visits(path, problems))
 
 
 def measured_series(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:

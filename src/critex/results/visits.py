@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from critex.results.stats import Floats
+from critex.run.visits import VISITS
 
-VISITS = "visits.json"
 FRAMES = 60
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table:
+def score_table(scores: Sequence[FinalScore]) -> Table:
     """Final scores as a rich table, grouped by environment."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -20,7 +20,7 @@ def score_table(scores: Sequence[FinalScore], title: str | None = None) -> Table
 
     evaluated = any(score.evaluation.n for score in scores)
     measures = " or ".join(dict.fromkeys(score.measure for score in scores)) or "return"
-    table = Table(title=title, box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("method", overflow="fold")  # what distinguishes two methods may be at the end of a label
     for name in [f"{measures}, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
         table.add_column(name, justify="right")

@@ -52,12 +52,12 @@ class Problem:
         return np.asarray(np.concatenate([pair, pair], -1) / 2)
 
 
-def tabular(name: str, transition: Array, reward: Array, horizon: int, start: int = 0) -> Problem:
-    """A problem with one-hot features, d = nA: [I, n, A, n], [I, n, A]."""
+def tabular(name: str, transition: Array, reward: Array, horizon: int) -> Problem:
+    """A problem with one-hot features, d = nA, that starts in its first state: [I, n, A, n], [I, n, A]."""
     instances, n, actions = reward.shape
     phi = np.eye(n * actions).reshape(1, n, actions, n * actions)
     first = np.zeros((instances, n))
-    first[:, start] = 1.0
+    first[:, 0] = 1.0
     return Problem(name, transition, reward, first, horizon, phi)
 
 

@@ -19,12 +19,12 @@ class Slope(NamedTuple):
     high: float
 
 
-def checkpoints(episodes: int, points: int = 60) -> Integers:
-    """Episodes from 1 to the last, evenly spaced on a log scale and without repeats, [G]."""
-    return np.unique(np.geomspace(1, episodes, points).round().astype(np.int64))
+def checkpoints(episodes: int) -> Integers:
+    """Up to 60 episodes from 1 to the last, evenly spaced on a log scale and without repeats, [G]."""
+    return np.unique(np.geomspace(1, episodes, 60).round().astype(np.int64))
 
 
-def slope(episodes: NDArray[Any], regret: Array, resamples: int = 2000, seed: int = 0) -> Slope:
+def slope(episodes: NDArray[Any], regret: Array) -> Slope:
     """Least-squares slope of log R̄_K against log K over the last decade of episodes.
 
     R̄ is the mean over seeds of the cumulative regret [S, G] at the episodes [G]. The interval is the percentile
@@ -48,10 +48,10 @@ def slope(episodes: NDArray[Any], regret: Array, resamples: int = 2000, seed: in
     interval = stats.bootstrap(
         (np.arange(len(regret)),),
         of_seeds,
-        n_resamples=resamples,
+        n_resamples=2000,
         method="percentile",
         vectorized=True,
         axis=-1,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return Slope(value, float(interval.low), float(interval.high))
