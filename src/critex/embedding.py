@@ -26,6 +26,8 @@ from critex.networks.modes import eval_mode
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
+Bounds = tuple[Tensor, Tensor]
+"""Lowest and highest continuous actions, [action_dim] each."""
 WITH_MODES = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.dropout._DropoutNd,
@@ -35,6 +37,17 @@ WITH_MODES = (
 """Layers that compute something else in training mode, and batch norms that change themselves."""
 WITHOUT_MODES = ("torch.nn.modules.", "critex.")
 """Where all other modules compute the same in both modes; those of users may ask for `self.training`."""
+
+
+def read_actions(space: gym.Space[Any]) -> tuple[bool, int, Bounds | None]:
+    """(whether actions are discrete, their number or else their length, the bounds of continuous ones)."""
+    match space:
+        case gym.spaces.Discrete():
+            return True, int(space.n), None
+        case gym.spaces.Box():
+            low, high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
+            return False, prod(space.shape), (low, high)
+    raise UserError(f"action space {space} is not supported; Discrete and Box are")
 
 
 def identity(phi: Tensor) -> Tensor:
@@ -61,8 +74,8 @@ class Embedding:
     form: Form
     norm: float | None = None
     """Rescale every feature to this Euclidean norm (the state part to norm 1 before the action is appended)."""
-    bounds: tuple[Tensor, Tensor] | None = field(default=None, compare=False, repr=False)
-    """Lowest and highest continuous actions, [action_dim] each, if known."""
+    bounds: Bounds | None = field(default=None, compare=False, repr=False)
+    """Of continuous actions, if known."""
 
     @classmethod
     def of(
@@ -74,23 +87,12 @@ class Embedding:
         takes_action: bool,
     ) -> Embedding:
         """The embedding of a critic that acts in `action_space`, in the form the paper's runs use."""
-        bounds = None
-        match action_space:
-            case gym.spaces.Discrete():
-                discrete, action_dim = True, int(action_space.n)
-            case gym.spaces.Box():
-                discrete, action_dim = False, prod(action_space.shape)
-                low, high = (
-                    torch.from_numpy(b.ravel()).float() for b in (action_space.low, action_space.high)
-                )
-                bounds = low, high
-            case _:
-                raise UserError(f"action space {action_space} is not supported; Discrete and Box are")
+        discrete, action_dim, bounds = read_actions(action_space)
         form: Form = "state_action" if takes_action else "state_and_action"
         return cls(critic, critic_dim, takes_action, discrete, action_dim, form, bounds=bounds)
 
-    def action_bounds(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest continuous actions, [action_dim] each; infinite if unknown."""
+    def action_bounds(self) -> Bounds:
+        """The bounds, infinite if unknown."""
         infinite = torch.full((self.action_dim,), torch.inf)
         return self.bounds or (-infinite, infinite)
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import critex
+from critex.data.transition import pairs
 from critex.embedding import Embedding
 from critex.explorers import Setting
 from critex.explorers._alpha import Alpha
@@ -22,7 +23,6 @@ from critex.plugins._common import (
     build_explorer,
     explorer_options,
     flattened,
-    pairs,
     require_version,
 )
 

@@ -74,3 +74,9 @@ class Transition:
 
 
 Batch: TypeAlias = Transition
+
+
+def pairs(obs: Tree, action: Tensor, next_obs: Tree) -> Transition:
+    """Transitions [B] with only (s, a, s'), for an explorer's loss."""
+    no = torch.zeros(action.shape[:1], dtype=torch.bool, device=action.device)
+    return Transition(obs, action, no.float(), next_obs, no, no, no)

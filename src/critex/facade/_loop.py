@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critex.data.tree import Tree, tree_leaves, tree_map
-from critex.embedding import Form, last_hidden
+from critex.embedding import Bounds, Form, last_hidden, read_actions
 from critex.errors import UserError
 
 Array = Any  # a NumPy array or a tensor, or a dict of them
@@ -72,22 +71,11 @@ def form_of(embed: Callable[..., Any]) -> Form:
     return "state_action" if len(positional) >= 2 else "state_and_action"
 
 
-Bounds = tuple[Tensor, Tensor] | None
-"""Lowest and highest continuous actions, [a] each."""
-
-
-def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None, Bounds]:
+def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None, Bounds | None]:
     """(number of environments, autoreset mode, number of discrete actions, length of continuous ones, their bounds)."""
     vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
-    space = envs.single_action_space if vector else envs.action_space
-    match space:
-        case gym.spaces.Discrete():
-            actions: tuple[int | None, int | None, Bounds] = (int(space.n), None, None)
-        case gym.spaces.Box():
-            low, high = (torch.from_numpy(bound.ravel()).float() for bound in (space.low, space.high))
-            actions = (None, math.prod(space.shape), (low, high))
-        case _:
-            raise UserError(f"action space {space} is not supported; Discrete and Box are")
+    discrete, size, bounds = read_actions(envs.single_action_space if vector else envs.action_space)
+    actions = (size, None, bounds) if discrete else (None, size, bounds)
     if not vector:
         return 1, "same_step", *actions
     mode = envs.metadata.get("autoreset_mode")
@@ -137,6 +125,27 @@ class Episodes:
         self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
 
 
+def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | None) -> Tensor:
+    """Actions with `axes` leading axes as the embedding takes them; discrete ones are integers in [0, num_actions)."""
+    if form == "state_action" or (num_actions is None and action.is_floating_point()):
+        return action
+    if form in ("next_state", "state") and num_actions is None:
+        return action
+    if num_actions is None:
+        raise UserError(
+            f"integer actions with embedding={form!r} need num_actions=, how many there are, or envs="
+        )
+    if action.ndim == axes + 1 and action.shape[-1] == 1:
+        action = action.squeeze(-1)
+    low, high = action.min().item(), action.max().item()
+    if action.ndim != axes or low < 0 or high >= num_actions or high % 1 or low % 1:
+        raise UserError(
+            f"actions must be integers from 0 to {num_actions - 1}, one per environment; got values from {low} to "
+            f"{high} in shape {list(action.shape)}; if they start elsewhere, subtract action_space.start"
+        )
+    return action.long()
+
+
 def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:
     """Booleans, one for each action."""
     flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
@@ -155,6 +164,4 @@ def to_tensor(x: Any, weight: Tensor) -> Tensor:
 
 def to_tensors(x: Any, weight: Tensor) -> Tree:
     """An observation, or a dict of them, as `to_tensor` converts them."""
-    if isinstance(x, dict):
-        return {key: to_tensors(value, weight) for key, value in x.items()}
-    return to_tensor(x, weight)
+    return tree_map(lambda leaf: to_tensor(leaf, weight), x)

@@ -1,4 +1,4 @@
-"""CAE and CAE+ for your own training loop.
+"""CAE for your own training loop.
 
 explorer = critex.CAE(critic, alpha=0.2, envs=envs)
 rewards = rewards + explorer(obs, actions, ended=terminated | truncated)    # + α·β; then A ← A + φφᵀ
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import tree_leaves
-from critex.embedding import Embedding, Form
+from critex.embedding import Bounds, Embedding, Form
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
 from critex.explorers._alpha import Alpha, HasAlpha, fixed_or_auto
@@ -28,9 +28,9 @@ from ._loop import (
     Array,
     Autoreset,
     Batches,
-    Bounds,
     Episodes,
     Flags,
+    checked_actions,
     embed_of,
     form_of,
     read_envs,
@@ -110,7 +110,7 @@ class CAE(HasAlpha, nn.Module):
             )
         if autoreset not in (None, *get_args(Autoreset)):
             raise unknown("autoreset", str(autoreset), get_args(Autoreset))
-        bounds: Bounds = None
+        bounds: Bounds | None = None
         if envs is not None:
             of_envs = read_envs(envs)
             num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
@@ -327,33 +327,13 @@ class CAE(HasAlpha, nn.Module):
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
-        step = Transition(state, self._checked(action, len(shape)), zero, after, no, no, no, zero)
+        action = checked_actions(action, len(shape), self._form, self._actions[0])
+        step = Transition(state, action, zero, after, no, no, no, zero)
         if not peek and self._num_envs is None:  # after all checks: a mistaken call must not decide it
             self._num_envs = shape[-1]
             if self.explorer is not None:  # built before anybody knew this number
                 self._rebuild(self.explorer)
         return step
-
-    def _checked(self, action: Tensor, axes: int) -> Tensor:
-        """Actions as the embedding takes them; discrete ones are integers in [0, num_actions)."""
-        num_actions, _ = self._actions
-        if self._form == "state_action" or (num_actions is None and action.is_floating_point()):
-            return action
-        if self._form in ("next_state", "state") and num_actions is None:
-            return action
-        if num_actions is None:
-            raise UserError(
-                f"integer actions with embedding={self._form!r} need num_actions=, how many there are, or envs="
-            )
-        if action.ndim == axes + 1 and action.shape[-1] == 1:
-            action = action.squeeze(-1)
-        low, high = action.min().item(), action.max().item()
-        if action.ndim != axes or low < 0 or high >= num_actions or high % 1 or low % 1:
-            raise UserError(
-                f"actions must be integers from 0 to {num_actions - 1}, one per environment; got values from {low} to "
-                f"{high} in shape {list(action.shape)}; if they start elsewhere, subtract action_space.start"
-            )
-        return action.long()
 
     def _boundaries(self, n: int, ended: Array | None, episode_start: Array | None) -> tuple[Flags, Flags]:
         episodic = self.config.scope == "episodic" or self.config.zero_first or self.config.thompson_hold
@@ -440,44 +420,4 @@ class CAE(HasAlpha, nn.Module):
         raise UserError(
             f"a {type(self).__name__} reads a critic that is not its own, so it is not pickled or copied; save "
             "explorer.state_dict() and load it into a new one"
-        )
-
-
-class CAEPlus(CAE):
-    """CAE+ in your own training loop: CAE on Uφ, with U trained beside the critic.
-
-        explorer = critex.CAEPlus(critic, alpha=0.2, envs=envs)
-        optimizer = torch.optim.Adam([*critic.parameters(), *explorer.parameters()])
-        rewards = rewards + explorer(obs, actions, ended=terminated | truncated)
-        loss = bellman_loss + explorer.loss(batch_obs, batch_actions, batch_next_obs)
-
-    It takes the arguments of `CAE`. Its networks are built at once, so it needs `envs` (or `num_actions` or `action_dim`),
-    and `dim` if `critic` is a function or has an `embed` of its own. `u_dim` is the number of rows of U (default d/4),
-    `hidden` the width of the inverse-dynamics network (default 64).
-    """
-
-    _method = "cae_plus"
-
-    def __init__(
-        self,
-        critic: nn.Module | Callable[..., Tensor],
-        alpha: float | Literal["auto"] = 1.0,
-        **keywords: Any,
-    ) -> None:
-        super().__init__(critic, alpha, **keywords)
-        if self._dim is None or self._actions == (None, None):
-            raise UserError(
-                "CAEPlus makes its networks at once: it needs envs= (or num_actions= or action_dim=), and dim=, the "
-                "length of φ, if the critic is a function, has an `embed` of its own or has lazy layers"
-            )
-        self._build(self._dim, 0)
-
-    def loss(self, obs: Array, actions: Array, next_obs: Array) -> Tensor:
-        """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
-        assert self.explorer is not None
-        weight = self._reader.weight
-        action = self._checked(to_tensor(actions, weight), 1)
-        no = torch.zeros(action.shape[:1], dtype=torch.bool, device=weight.device)
-        return self.explorer.loss(
-            Transition(to_tensors(obs, weight), action, no.float(), to_tensors(next_obs, weight), no, no, no)
         )

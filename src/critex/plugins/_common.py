@@ -88,12 +88,6 @@ def to_tensors(obs: Any, device: torch.device | str = "cpu") -> Tree:
     return tensor.to(device, torch.float32) if tensor.dtype == torch.float64 else tensor.to(device)
 
 
-def pairs(obs: Tree, action: Tensor, next_obs: Tree) -> Transition:
-    """Transitions with only (s, a, s'), for an explorer's loss."""
-    no = torch.zeros(action.shape[:1], dtype=torch.bool, device=action.device)
-    return Transition(obs, action, no.float(), next_obs, no, no, no)
-
-
 def flattened(embed: Callable[[Any], Tensor], obs: Tree, space: gym.Space[Any], rows: int = 4096) -> Tensor:
     """φ of observations with any leading dimensions, [..., d], from an `embed` that accepts only [B, …].
 

@@ -12,8 +12,9 @@ from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from torch import Tensor
 
 from critex.data import Transition
+from critex.data.transition import pairs
 from critex.errors import UserError
-from critex.plugins._common import pairs, to_tensors
+from critex.plugins._common import to_tensors
 
 Flags = NDArray[np.bool_]
 

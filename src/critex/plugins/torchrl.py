@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from critex.data import Transition
+from critex.data.transition import pairs
 from critex.data.tree import Tree
 from critex.embedding import Embedding, identity
 from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
 from critex.explorers._alpha import HasAlpha, fixed_or_auto
 from critex.facade._loop import embed_of
-from critex.plugins._common import build_explorer, explorer_options, pairs, require_version, without_critic
+from critex.plugins._common import build_explorer, explorer_options, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
 
 require_version("torchrl", "0.14", "torchrl")
