@@ -74,7 +74,7 @@ def _require_vector(space: gym.spaces.Box) -> None:
             f"observations of shape {space.shape} would be a vector of {entries:,} numbers, more than {most:,}; "
             "wrap the environment to give an image [height, width, channels] or a shorter vector"
         )
-    if np.issubdtype(space.dtype, np.integer) and space.dtype != np.bool_:
+    if np.issubdtype(space.dtype, np.integer):
         require_small_integers(space)
 
 

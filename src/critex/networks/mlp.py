@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import nn
 
-from critex.errors import require_widths, unknown
+from critex.errors import require_widths
 from critex.ranges import Count, Options
 
 Activation = Literal["relu", "tanh", "gelu", "elu", "silu"]
@@ -55,8 +55,6 @@ class NetworkConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_widths(hidden=self.hidden)
-        if self.activation not in ACTIVATIONS:
-            raise unknown("activation", self.activation, ACTIVATIONS)
 
 
 @dataclass(kw_only=True)
