@@ -31,7 +31,7 @@ from critex.networks.mlp import Activation
 from critex.networks.policies import Categorical, Gaussian, Trunk, Value
 from critex.ranges import Count, NonNegative, Positive, Probability
 from critex.run import Run, RunConfig
-from critex.run.files import notice
+from critex.console import notice
 
 
 @dataclass(kw_only=True)

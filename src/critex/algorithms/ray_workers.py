@@ -24,7 +24,7 @@ from critex.data import derive_seed
 from critex.errors import UserError
 from critex.explorers import Explorer
 from critex.run import to_dict
-from critex.run.files import notice
+from critex.console import notice
 from critex.run.seeding import limit_threads
 
 if TYPE_CHECKING:

@@ -141,8 +141,9 @@ def run_one(options: CellOptions) -> None:
     """One run: its curve and, when it is finished, its card."""
     import numpy as np
 
+    from critex.data.files import atomic_write
     from critex.report.regret import CURVE
-    from critex.run.files import Lock, atomic_write, disk_errors
+    from critex.run.files import Lock, disk_errors
     from critex.run.metrics import METRICS
     from critex.run.record import CARD, versions
     from critex.theory.slopes import checkpoints

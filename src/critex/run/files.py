@@ -9,21 +9,9 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from critex.console import notice
-from critex.data.files import TEMPORARY, atomic_write, open_file, sync_directory, write_all
+from critex.data.files import atomic_write as atomic_write  # for reports, which may not import critex.data
+from critex.data.files import open_file
 from critex.errors import UserError
-
-__all__ = [
-    "LOCK",
-    "TEMPORARY",
-    "Lock",
-    "atomic_write",
-    "disk_errors",
-    "in_use",
-    "notice",
-    "sync_directory",
-    "write_all",
-]
 
 LOCK = ".lock"
 

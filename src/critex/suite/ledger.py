@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from critex.run.files import disk_errors, write_all
+from critex.data.files import write_all
+from critex.run.files import disk_errors
 from critex.suite.jobs import Failure, Job
 from critex.suite.places import Began
 

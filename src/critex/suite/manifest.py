@@ -10,10 +10,11 @@ from typing import Protocol
 
 import tomli_w
 
+from critex.data.files import TEMPORARY, atomic_write
 from critex.errors import UserError
 from critex.ranges import Natural, Options, Positive
 from critex.run.config import from_dict
-from critex.run.files import TEMPORARY, atomic_write, disk_errors
+from critex.run.files import disk_errors
 from critex.suite.suites import SUITES
 
 MANIFEST = "suite.toml"
