@@ -71,12 +71,16 @@ class Memories(Arrays):
         super().__init__()
         self.dim, self.ridge, self.memories = dim, ridge, memories
         none = np.zeros((0, dim, dim))
-        arrays = {"inverse": none, "outer": none, "mark": none, "recent": none[:, :1]}
-        arrays["rows"] = np.zeros((memories, 0, dim))
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(array))
-        self.register_buffer("factor", torch.zeros(memories, 0, dtype=torch.float64))
-        self._put(mass=np.zeros(memories), counts=np.zeros((memories, 4), dtype=np.int64))
+        self._put(
+            inverse=none,
+            outer=none,
+            mark=none,
+            recent=none[:, :1],
+            rows=np.zeros((memories, 0, dim)),
+            factor=np.zeros((memories, 0)),
+            mass=np.zeros(memories),
+            counts=np.zeros((memories, 4), dtype=np.int64),
+        )
 
     def _bind(self) -> None:
         super()._bind()

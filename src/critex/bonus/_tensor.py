@@ -120,15 +120,13 @@ class TensorForm(nn.Module):
         """Σφφᵀ [d, d]."""
         return self.outer[i].clone()
 
-    def inverse_matrix(self, i: int) -> Tensor:
-        """A⁻¹ [d, d]."""
-        return self.inverse[i].clone()
+    def inverse_matrices(self) -> Tensor:
+        """A⁻¹ of every memory, [M, d, d]."""
+        return self.inverse.clone()
 
     def sample(self, i: int, generator: torch.Generator | None) -> Tensor:
         """Δθ = L⁻ᵀz ~ N(0, A⁻¹) with A = LLᵀ; L is cached until A changes."""
-        z = torch.randn(
-            self.dim, 1, generator=generator, dtype=self.outer[i].dtype, device=self.outer[i].device
-        )
+        z = torch.randn(self.dim, 1, generator=generator, dtype=self.outer.dtype, device=self.outer.device)
         return cast(Tensor, torch.linalg.solve_triangular(self._root(i).T, z, upper=True)[:, 0])
 
     def _root(self, i: int) -> Tensor:

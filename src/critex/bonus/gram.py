@@ -256,9 +256,8 @@ class Gram(nn.Module):
     @locked
     def reset(self, mask: Tensor | NDArray[Any] | Sequence[bool] | None = None) -> None:
         """A ← λI where mask [memories] is true; everywhere without a mask."""
-        chosen = (
-            np.ones(self.memories, dtype=bool) if mask is None else booleans(mask, (self.memories,), "mask")
-        )
+        everywhere = np.ones(self.memories, dtype=bool)
+        chosen = everywhere if mask is None else booleans(mask, everywhere.shape, "mask")
         for i in np.flatnonzero(chosen):
             self.form.reset(int(i))
 
@@ -270,9 +269,7 @@ class Gram(nn.Module):
     @locked
     def merge(self, increment: Features) -> None:
         """A ← A + increment [memories, d, d], the rows of another worker. They do not count towards our own `increment`."""
-        added = summed_outer_products(increment, (self.memories, self.dim, self.dim)).to(
-            self.device, self.dtype
-        )
+        added = summed_outer_products(increment, (self.memories, self.dim, self.dim))
         before = {name: value.clone() for name, value in self.state_dict().items()}
         for i in range(self.memories):
             if not self.form.add(i, self._own(added[i]), counted=False):
@@ -303,16 +300,13 @@ class Gram(nn.Module):
     @locked
     def inverse(self) -> Tensor:
         """A⁻¹, [memories, d, d], symmetric to the bit."""
-        if self._exact:
-            return self._out(self.form.inverse_matrices())
-        return torch.stack([self._out(self.form.inverse_matrix(i)) for i in range(self.memories)])
+        return self._out(self.form.inverse_matrices())
 
     @locked
     def log_det(self) -> Tensor:
         """log det A, [memories]. It grows by log(1 + φᵀA⁻¹φ) with each row."""
-        return torch.tensor(
-            [self.form.log_det(i) for i in range(self.memories)], dtype=self.dtype, device=self.device
-        )
+        values = [self.form.log_det(i) for i in range(self.memories)]
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
 
     @locked
     def effective_dimension(self) -> Tensor:
