@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 Tree: TypeAlias = "Tensor | dict[str, Tree]"
 
 
-def tree_map(fn: Callable[..., Tensor], tree: Tree, *rest: Tree) -> Tree:
+def tree_map(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """Apply `fn` to the leaves of one tree, or to the matching leaves of several with the same keys."""
     if isinstance(tree, dict):
         return {key: tree_map(fn, child, *(_child(r, key) for r in rest)) for key, child in tree.items()}
-    return fn(tree, *rest)
+    leaf: Tree = fn(tree, *rest)
+    return leaf
 
 
 def tree_leaves(tree: Tree) -> list[Tensor]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from critex.data import Transition, Tree, derive_seed
+from critex.data.tree import tree_map
 from critex.envs.families import make
 from critex.envs.workers import Group, Local, Outcome, SharedArrays, Worker, close_all
 from critex.errors import UserError
@@ -127,7 +128,7 @@ class Envs:
             obs=self.obs,
             action=action,
             reward=torch.from_numpy(reward.astype(np.float32)),
-            next_obs=_tensors(_copy(self._arrays)),
+            next_obs=_snapshot(self._arrays),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
             episode_start=self._start,
@@ -189,7 +190,7 @@ class Envs:
         same = len({None if start is None else len(start) for start in self._starts}) == 1
         known = same and self._starts[0] is not None
         self._start_position = torch.from_numpy(np.stack(self._starts)) if known else None
-        self.obs = _tensors(_copy(self._arrays))
+        self.obs = _snapshot(self._arrays)
 
     def pop_episodes(self) -> list[Episode]:
         """The episodes finished since the last call."""
@@ -280,15 +281,6 @@ def _action_converter(space: spaces.Space[Any], env_id: str) -> Callable[[Tensor
     )
 
 
-# Observations of all envs, before they become tensors: an array [N, …] or a dict of them.
-
-
-def _copy(arrays: Any) -> Any:
-    return {k: _copy(v) for k, v in arrays.items()} if isinstance(arrays, dict) else arrays.copy()
-
-
-def _tensors(arrays: Any) -> Tree:
-    """The same memory as tensors."""
-    return (
-        {k: _tensors(v) for k, v in arrays.items()} if isinstance(arrays, dict) else torch.from_numpy(arrays)
-    )
+def _snapshot(arrays: Any) -> Tree:
+    """The observations of all envs, an array [N, …] or a dict of them, copied to tensors."""
+    return tree_map(lambda array: torch.from_numpy(array.copy()), arrays)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from critex.algorithms import UNLISTED, algorithm_module, load_config
 from critex.data import Transition, derive_seed
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_map
 from critex.envs import make
 from critex.envs.families import family_of
 from critex.report.trajectory import Trajectory
@@ -92,7 +92,7 @@ def trajectory_of(run: Path) -> Trajectory | None:
 
 def _batch(obs: Any) -> Tree:
     """An observation as tensors [1, …]."""
-    return {k: _batch(v) for k, v in obs.items()} if isinstance(obs, dict) else torch.from_numpy(obs)[None]
+    return tree_map(lambda x: torch.from_numpy(x)[None], obs)
 
 
 def _row(position: NDArray[np.int64]) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,10 +88,7 @@ class AuditCallback(BaseCallback):
                 "there is nothing to audit: no rollout was finished, or the replay buffer is full"
             )
         rows = slice(0, buffer.pos)
-
-        def filled(stored: Any) -> Any:
-            return {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
-
+        filled = partial(tree_map, itemgetter(rows))
         slim = buffer.optimize_memory_usage  # then s' is not stored, and not checked
         return Record(
             alpha=np.array(self._alpha)[-buffer.pos :, None],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from critex.data import Transition
 from critex.data.transition import pairs
+from critex.data.tree import tree_map
 from critex.errors import UserError
 from critex.plugins._common import to_tensors
 
@@ -27,8 +29,7 @@ def newest_steps(buffer: Any, steps: int, normalizer: Any) -> tuple[Any, Any, Fl
             f"SB3 collected {steps} steps of each environment before it trained, more than the replay buffer's "
             f"{buffer.buffer_size}; use a larger buffer_size or a smaller train_freq"
         )
-    stored = buffer.observations
-    obs = {key: x[rows] for key, x in stored.items()} if isinstance(stored, dict) else stored[rows]
+    obs: Any = tree_map(itemgetter(rows), buffer.observations)
     if normalizer is not None:  # SB3 stores the original observations
         obs = normalizer.normalize_obs(obs)
     return obs, buffer.actions[rows], buffer.dones[rows] > 0, rows
@@ -48,7 +49,8 @@ def transitions(
     """
     space, shape = model.observation_space, starts.shape
     states = _shaped(obs, space, shape)
-    next_obs = _shifted(states, _shaped(last_obs, space, (1, *shape[1:])))
+    last = _shaped(last_obs, space, (1, *shape[1:]))
+    next_obs: Any = tree_map(lambda x, after: np.concatenate([x[1:], after]), states, last)
     terminated, truncated = np.zeros((2, *shape), dtype=np.bool_)
     for t, i, info in ends:
         (truncated if info.get("TimeLimit.truncated", False) else terminated)[t, i] = True
@@ -99,13 +101,6 @@ def _shaped(obs: Any, space: gym.Space[Any], shape: tuple[int, ...]) -> Any:
         return {key: _shaped(obs[key], child, shape) for key, child in space.items()}
     array = obs if isinstance(obs, Tensor) else np.asarray(obs)
     return array.reshape(*shape, *(space.shape or ()))
-
-
-def _shifted(obs: Any, last: Any) -> Any:
-    """[T, …] → [T, …], one step later: the first is dropped, and `last` [1, …] appended."""
-    if isinstance(obs, dict):
-        return {key: _shifted(x, last[key]) for key, x in obs.items()}
-    return np.concatenate([obs[1:], last])
 
 
 def _write(arrays: Any, index: tuple[int, int], obs: Any) -> None:
