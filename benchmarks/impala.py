@@ -30,7 +30,6 @@ from critex.algorithms.ppo import PPO
 from critex.algorithms.ray_workers import RayWorkers
 from critex.data import Rollout
 from critex.envs import Envs
-from critex.explorers import Setting, make_explorer
 from critex.presets import default_config
 from critex.run.seeding import limit_threads
 
@@ -74,10 +73,6 @@ def ppo(impala: Any) -> Iterator[None]:
     cfg.num_envs, cfg.rollout, cfg.epochs, cfg.minibatches = impala.num_envs, impala.unroll, 1, 1
     envs = Envs(cfg.env, cfg.num_envs, 0)
     agent = PPO(cfg, envs.observation_space, envs.action_space, CPU)
-    if not hasattr(agent, "explorer"):
-        agent.explorer = make_explorer(
-            cfg, Setting(agent.embedding, agent.seen_space, cfg.num_envs), rollouts=True
-        )
     rollout, obs = Rollout(), envs.obs
     while True:
         with torch.no_grad():
