@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from dataclasses import replace
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -188,6 +191,19 @@ class Twin(nn.Module):
         return torch.minimum(self.q1(x), self.q2(x))
 
 
+class Outputs(nn.Module):
+    """A body, two heads and a weight, and any outputs of them."""
+
+    def __init__(self, outputs: Any) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.weight = nn.Parameter(torch.randn(8, 2))
+        self.body, self.q, self.aux = nn.Linear(3, 8), nn.Linear(8, 2), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.outputs(self, self.body(x).relu())
+
+
 class TestLastHidden:
     def test_is_the_input_of_the_last_linear_layer(self) -> None:
         net, x = critic(), torch.randn(5, 3)
@@ -262,6 +278,66 @@ class TestLastHidden:
         torch.testing.assert_close(critex.last_hidden(net)(x), net[:2](x))
         alone = getattr(nn.utils.parametrizations, norm)(nn.Linear(3, 1))
         assert critex.last_hidden(alone)(x) is x
+
+    @pytest.mark.parametrize(
+        ("outputs", "message"),
+        [
+            (lambda net, h: (net.q(h), net.aux(h)), r"q, aux.*layer="),  # widths 2 and 5
+            (lambda net, h: net.q(h) + net.aux(h).mean(-1, keepdim=True), r"q, aux.*layer="),  # dueling
+            (lambda net, h: h @ net.weight, "runs after body, the last nn.Linear"),
+            (lambda net, h: net.q(h) * net.weight.mean(), "runs after q, the last nn.Linear"),
+            (lambda net, h: torch.distributions.Categorical(logits=net.q(h)), "output is no tensor"),
+        ],
+    )
+    def test_several_ways_to_the_output_are_no_guess(self, outputs: Any, message: str) -> None:
+        with pytest.raises(critex.UserError, match=message):
+            critex.last_hidden(Outputs(outputs))(torch.randn(4, 3))
+
+    @pytest.mark.parametrize(
+        "outputs",
+        [
+            lambda net, h: {"q": net.q(h), "features": h},
+            lambda net, h: (net.q(h), (h, h.detach())),
+            lambda net, h: (net.q(h), net.aux(h).detach()),
+        ],
+    )
+    def test_hidden_outputs_beside_the_value(self, outputs: Any) -> None:
+        net, x = Outputs(outputs), torch.randn(4, 3)
+        embed = critex.last_hidden(net)
+        with torch.inference_mode():
+            torch.testing.assert_close(embed(x), net.body(x).relu())
+        frozen = Outputs(outputs).requires_grad_(False)
+        torch.testing.assert_close(critex.last_hidden(frozen)(x), frozen.body(x).relu())
+
+    def test_leaves_batch_norms_dropout_and_random_numbers_alone(self) -> None:
+        """Also inside a function of the user's own, as docs/own-code.md has it."""
+        net = nn.Sequential(
+            nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.utils.spectral_norm(nn.Linear(8, 2))
+        )
+        before, draws = copy.deepcopy(net.state_dict()), torch.get_rng_state()
+        phi = critex.last_hidden(net)
+        critex.CAE(lambda s: phi(s), num_actions=2)(torch.randn(4, 3, generator=torch.Generator()), [0] * 4)
+        assert net.training and all(part.training for part in net)
+        assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+        assert torch.equal(torch.get_rng_state(), draws)
+
+    def test_another_thread_may_use_the_critic(self) -> None:
+        """The hook would otherwise record the input of whoever runs the layer last."""
+        net, x = critic(), torch.randn(5, 3)
+        embed = critex.last_hidden(net)
+        expected = embed(x)
+
+        entered: list[bool] = []
+
+        def other(*_: Any) -> None:
+            if not entered:
+                entered.append(True)
+                thread = threading.Thread(target=net, args=(torch.randn(5, 3),))
+                thread.start()
+                thread.join()
+
+        net[2].register_forward_hook(other)
+        torch.testing.assert_close(embed(x), expected)
 
     def test_a_compiled_critic(self) -> None:
         net = critic()

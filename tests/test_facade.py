@@ -77,7 +77,7 @@ def test_integer_actions_as_a_column(form: str) -> None:
 
 
 def test_single_numbers_as_continuous_actions() -> None:
-    explorer = critex.CAE(lambda obs: obs, embedding="state_and_action", scaling="none")
+    explorer = critex.CAE(lambda obs: obs, embedding="state_and_action", scaling="none", dim=1)
     assert explorer(torch.tensor([[3.0]]), torch.tensor([4.0])).item() == pytest.approx(5)
 
 
@@ -414,6 +414,57 @@ class TestEpisodes:
         one, many = (self.play("NEXT_STEP", scope, rollout)[0] for rollout in (False, True))
         assert one == pytest.approx(many, rel=1e-6)
 
+    def test_a_single_env_that_resets_by_itself(self) -> None:
+        env = gym.wrappers.Autoreset(gym.make("CartPole-v1", max_episode_steps=3))
+        explorer = critex.CAE(state, envs=env, scaling="none")
+        obs, _ = env.reset(seed=0)
+        bonuses = []
+        for _ in range(8):
+            next_obs, _, terminated, truncated, _ = env.step(0)
+            bonuses.append(explorer(obs[None], [0], ended=[terminated or truncated]).item())
+            obs = next_obs
+        assert [t for t, b in enumerate(bonuses) if b == 0] == [3, 7]
+
+    @pytest.mark.parametrize("mode", ["next_step", "same_step"])
+    def test_environments_that_were_reset_begin_new_episodes(self, mode: Any) -> None:
+        explorer = critex.CAE(embed, autoreset=mode, scope="episodic", scaling="none", num_envs=1)
+        first = [explorer(OBS, ACTION, ended=[ended]).item() for ended in (False, True)]
+        explorer.begin_episodes()
+        assert [explorer(OBS, ACTION, ended=[ended]).item() for ended in (False, True)] == first
+
+
+def test_discrete_actions_may_start_anywhere() -> None:
+    env = gym.make("CartPole-v1")
+    env.action_space = gym.spaces.Discrete(2, start=5)
+    shifted = critex.CAE(state, envs=env, scaling="none")
+    plain = critex.CAE(state, num_actions=2, scaling="none")
+    obs = np.ones((1, 4), np.float32)
+    for action in (0, 1, 1):
+        assert shifted(obs, [5 + action]) == plain(obs, [action])
+    with pytest.raises(critex.UserError, match="integers from 5 to 6"):
+        shifted(obs, [0])
+
+
+def test_a_function_that_returns_the_value_is_no_embedding() -> None:
+    with pytest.raises(critex.UserError, match=r"one number per row.*critex\.last_hidden"):
+        critex.CAE(lambda obs: obs.sum(-1, keepdim=True), num_actions=2)(np.ones((1, 4)), [0])
+
+
+@pytest.mark.parametrize(
+    "obs", [(np.ones((1, 4)), np.ones((1, 4))), type("TensorDict", (), {"keys": None})()]
+)
+def test_observations_of_other_kinds_are_named(obs: Any) -> None:
+    with pytest.raises(critex.UserError, match=f"dicts of them; got {type(obs).__name__}"):
+        critex.CAE(state, num_actions=2)(obs, [0])
+
+
+def test_metrics_of_the_bonus() -> None:
+    explorer = critex.CAE(embed, alpha=0.5, scaling="none")
+    assert explorer.metrics() == {}
+    bonus = explorer(OBS, ACTION).item()
+    metrics = explorer.metrics()
+    assert metrics["alpha"] == 0.5 and 0.5 * metrics["bonus"] == pytest.approx(bonus)
+
 
 def test_peek_changes_nothing_and_reset_forgets() -> None:
     explorer = critex.CAE(embed, alpha=2.0)
@@ -613,3 +664,10 @@ class TestCAEPlus:
         explorer = critex.CAEPlus(q, envs=gym.make("CartPole-v1"))
         explorer.loss(np.zeros((5, 4)), np.array([0, 1, 1, 0, 1]), np.ones((5, 4))).backward()
         assert q[0].weight.grad is not None
+
+    def test_its_networks_follow_the_seed_alone(self) -> None:
+        before = torch.get_rng_state()
+        make = lambda seed: critex.CAEPlus(embed, dim=4, action_dim=1, seed=seed)  # noqa: E731
+        one, two, other = (make(seed).explorer.U.weight for seed in (1, 1, 2))
+        assert torch.equal(one, two) and not torch.equal(one, other)
+        assert torch.equal(torch.get_rng_state(), before)

@@ -18,8 +18,8 @@ from critex.errors import UserError
 
 if TYPE_CHECKING:
     from critex.bonus import Gram
-    from critex.embedding import last_hidden
     from critex.facade import CAE, CAEPlus
+    from critex.networks.hidden import last_hidden
 
 __all__ = ["CAE", "CAEPlus", "Gram", "UserError", "last_hidden"]
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _MODULES = {
     "CAE": "critex.facade",
     "CAEPlus": "critex.facade",
     "Gram": "critex.bonus",
-    "last_hidden": "critex.embedding",
+    "last_hidden": "critex.networks.hidden",
 }
 PLUGINS = ("audit", "rllib", "sb3", "torchrl")
 """`critex.sb3` and so on, also as in `from critex.sb3 import …`: each needs a library that may not be installed."""

@@ -21,22 +21,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data.tree import Tree
-from critex.errors import UserError, unknown
-from critex.networks.modes import eval_mode
+from critex.errors import UserError
+from critex.networks.hidden import last_hidden
+from critex.networks.modes import eval_mode, with_modes
 
 Form = Literal["state_action", "state_and_action", "next_state", "block", "state"]
 Project = Callable[[Tensor], Tensor]
 Bounds = tuple[Tensor, Tensor]
 """Lowest and highest continuous actions, [action_dim] each."""
-WITH_MODES = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.modules.dropout._DropoutNd,
-    nn.RReLU,
-    nn.MultiheadAttention,
-)
-"""Layers that compute something else in training mode, and batch norms that change themselves."""
-WITHOUT_MODES = ("torch.nn.modules.", "critex.")
-"""Where all other modules compute the same in both modes; those of users may ask for `self.training`."""
 
 
 def read_actions(space: gym.Space[Any]) -> tuple[bool, int, Bounds | None]:
@@ -124,11 +116,7 @@ class Embedding:
 
     @cached_property
     def _with_modes(self) -> list[nn.Module]:
-        return [
-            module
-            for module in self._owner.modules()
-            if isinstance(module, WITH_MODES) or not type(module).__module__.startswith(WITHOUT_MODES)
-        ]
+        return with_modes(self._owner)
 
     def phi(self, obs: Tree, *action: Tensor) -> Tensor:
         """φ of the critic without dropout and with the running statistics of its batch norms, which stay unchanged."""
@@ -203,98 +191,3 @@ class Embedding:
 
     def _to_length(self, phi: Tensor) -> Tensor:
         return phi if self.norm is None else self.norm * F.normalize(phi, dim=-1)
-
-
-class last_hidden:
-    """φ of any critic without an `embed` method: the input of its last linear layer.
-
-    `embed = last_hidden(critic)` runs the critic on its arguments and returns the input of the `nn.Linear` that
-    was executed last, [..., d]. A critic with several output layers (twin critics, several heads) needs `layer`,
-    one of its modules or its dotted name.
-    """
-
-    def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
-        module = self.module = getattr(module, "_orig_mod", module)  # torch.compile's code ignores hooks
-        self._linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
-        if not self._linears:
-            raise UserError("the module has no linear layer; pass a function that returns φ instead")
-        if isinstance(layer, str):
-            if layer not in self._linears:
-                raise unknown("linear layer", layer, self._linears)
-            layer = self._linears[layer]
-        elif layer is not None and not isinstance(layer, nn.Linear):
-            raise UserError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
-        self._layer: nn.Linear | None = layer  # if None, chosen at the first call
-
-    @property
-    def dim(self) -> int:
-        """The length of φ; before the first call, the input width of the layer defined last."""
-        layer = self._layer or list(self._linears.values())[-1]
-        if not layer.in_features:
-            raise AttributeError("the width of a LazyLinear is known after its first call")
-        return layer.in_features
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
-        """φ, with its gradient."""
-        if self._layer is None:
-            self._layer = self._executed_last(inputs, keywords)
-        given: list[Tensor] = []
-
-        def record(_: nn.Module, positional: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-            given.append(positional[0] if positional else named["input"])
-
-        handle = self._layer.register_forward_pre_hook(record, with_kwargs=True)
-        try:
-            self.module(*inputs, **keywords)
-        finally:
-            handle.remove()
-        if not given:
-            raise UserError("the chosen layer was not called in the forward pass; choose another with layer=")
-        return given[-1]
-
-    @torch.no_grad()
-    def _executed_last(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
-        """The output layer; an error, not a guess, if there are several candidates."""
-        executed: list[str] = []
-        # Layers inside a linear one, such as the parts of a spectral norm.
-        inside = tuple(f"{name}.".lstrip(".") for name in self._linears)
-        hooks = [
-            layer.register_forward_pre_hook(lambda *_, name=name: executed.append(name))
-            for name, layer in self.module.named_modules()
-            if name in self._linears or (layer._parameters and not name.startswith(inside))
-        ]
-        try:
-            self.module(*inputs, **keywords)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        names = [name for name in dict.fromkeys(executed) if name in self._linears]
-        if not names:
-            raise UserError("no linear layer was called in the forward pass; pass a function that returns φ")
-        *earlier, last = names
-        if executed[-1] not in self._linears:
-            layer = type(self.module.get_submodule(executed[-1])).__name__
-            raise UserError(
-                f"{layer} {executed[-1]} runs after {last}, the last nn.Linear, so it may be the output layer; pass a "
-                "function that returns φ, or choose an nn.Linear with layer="
-            )
-        final = self._linears[last]
-        rivals = [name for name in earlier if self._could_be_output(self._linears[name], final)]
-        if rivals:
-            raise UserError(
-                f"several layers could be the last: {', '.join([*rivals, last])}; choose one with layer="
-            )
-        if final.in_features != self.dim:
-            raise UserError(
-                f"layer {last} was executed last, with an input of {final.in_features}; the layer defined last has "
-                f"{self.dim}; choose one with layer="
-            )
-        return final
-
-    @staticmethod
-    def _could_be_output(layer: nn.Linear, last: nn.Linear) -> bool:
-        """Another scalar output, or another layer of the last one's shape that cannot feed into it."""
-        feeds = layer.out_features == last.in_features
-        return (layer.out_features == 1 and last.in_features != 1) or (
-            layer.weight.shape == last.weight.shape and not feeds
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critex.data.tree import Tree, tree_leaves, tree_map
-from critex.embedding import Bounds, Form, last_hidden, read_actions
+from critex.embedding import Bounds, Form, read_actions
 from critex.errors import UserError
+from critex.networks.hidden import last_hidden
 
 Array = Any  # a NumPy array or a tensor, or a dict of them
 Flags = NDArray[np.bool_]
@@ -71,18 +73,42 @@ def form_of(embed: Callable[..., Any]) -> Form:
     return "state_action" if len(positional) >= 2 else "state_and_action"
 
 
-def read_envs(envs: Any) -> tuple[int, Autoreset, int | None, int | None, Bounds | None]:
-    """(number of environments, autoreset mode, number of discrete actions, length of continuous ones, their bounds)."""
-    vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
-    discrete, size, bounds = read_actions(envs.single_action_space if vector else envs.action_space)
-    actions = (size, None, bounds) if discrete else (None, size, bounds)
-    if not vector:
-        return 1, "same_step", *actions
-    mode = envs.metadata.get("autoreset_mode")
-    if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
-        mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
-    name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
-    return envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions
+@dataclass(frozen=True)
+class Loop:
+    """What an explorer reads from the environments of a training loop."""
+
+    num_envs: int
+    autoreset: Autoreset
+    num_actions: int | None
+    action_dim: int | None
+    bounds: Bounds | None
+    start: int
+    """The lowest discrete action."""
+
+    @classmethod
+    def of(cls, envs: Any) -> Loop:
+        """Read an environment or a vector environment."""
+        vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
+        space = envs.single_action_space if vector else envs.action_space
+        discrete, size, bounds = read_actions(space)
+        num_actions, action_dim = (size, None) if discrete else (None, size)
+        actions = (num_actions, action_dim, bounds, int(getattr(space, "start", 0)))
+        if not vector:
+            return cls(1, "next_step" if _autoresets(envs) else "same_step", *actions)
+        mode = envs.metadata.get("autoreset_mode")
+        if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
+            mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
+        name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
+        return cls(envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions)
+
+
+def _autoresets(env: Any) -> bool:
+    """Whether a single environment has gymnasium's Autoreset wrapper (gymnasium 1.0 or later)."""
+    while isinstance(env, gym.Wrapper):
+        if type(env).__name__ == "Autoreset":
+            return True
+        env = env.env
+    return False
 
 
 class Episodes:
@@ -125,8 +151,8 @@ class Episodes:
         self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
 
 
-def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | None) -> Tensor:
-    """Actions with `axes` leading axes as the embedding takes them; discrete ones are integers in [0, num_actions)."""
+def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | None, start: int = 0) -> Tensor:
+    """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
     if form == "state_action" or (num_actions is None and action.is_floating_point()):
         return action
     if form in ("next_state", "state") and num_actions is None:
@@ -138,12 +164,12 @@ def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | No
     if action.ndim == axes + 1 and action.shape[-1] == 1:
         action = action.squeeze(-1)
     low, high = action.min().item(), action.max().item()
-    if action.ndim != axes or low < 0 or high >= num_actions or high % 1 or low % 1:
+    if action.ndim != axes or low < start or high >= start + num_actions or high % 1 or low % 1:
         raise UserError(
-            f"actions must be integers from 0 to {num_actions - 1}, one per environment; got values from {low} to "
-            f"{high} in shape {list(action.shape)}; if they start elsewhere, subtract action_space.start"
+            f"actions must be integers from {start} to {start + num_actions - 1}, one per environment; got values from "
+            f"{low} to {high} in shape {list(action.shape)}; if they start elsewhere, give envs="
         )
-    return action.long()
+    return action.long() - start
 
 
 def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:
@@ -158,6 +184,10 @@ def to_tensor(x: Any, weight: Tensor) -> Tensor:
     """An array on the critic's device; NumPy's floats get the critic's dtype."""
     if isinstance(x, Tensor):
         return x.to(weight.device)
+    if isinstance(x, tuple) or hasattr(x, "keys"):
+        raise UserError(
+            f"observations and actions must be arrays, tensors or dicts of them; got {type(x).__name__}"
+        )
     tensor = torch.as_tensor(np.asarray(x))
     return tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
 

@@ -30,10 +30,10 @@ from ._loop import (
     Batches,
     Episodes,
     Flags,
+    Loop,
     checked_actions,
     embed_of,
     form_of,
-    read_envs,
     to_flags,
     to_tensor,
     to_tensors,
@@ -71,7 +71,7 @@ class CAE(HasAlpha, nn.Module):
             next episode (also if you call `reset` yourself). Default: the mode of `envs`, else `"same_step"`.
         num_envs: rows of every call (inferred at the first call).
         gamma: discount γ of your algorithm, for `alpha="auto"`.
-        seed: seed of the draws of Thompson sampling.
+        seed: seed of the draws of Thompson sampling, and of the networks of CAE+.
         preset: `"paper"` or `"official"` (the released code); your options override it.
         ridge: λ in A = λI + Σφφᵀ.
         strategy: `"ucb"`, `"ucb_squared"` or `"thompson"`.
@@ -111,11 +111,13 @@ class CAE(HasAlpha, nn.Module):
         if autoreset not in (None, *get_args(Autoreset)):
             raise unknown("autoreset", str(autoreset), get_args(Autoreset))
         bounds: Bounds | None = None
+        self._start = 0  # the lowest discrete action
         if envs is not None:
-            of_envs = read_envs(envs)
-            num_envs, autoreset = num_envs or of_envs[0], autoreset or of_envs[1]
+            loop = Loop.of(envs)
+            num_envs, autoreset = num_envs or loop.num_envs, autoreset or loop.autoreset
             if num_actions is None and action_dim is None:
-                num_actions, action_dim, bounds = of_envs[2:]
+                num_actions, action_dim = loop.num_actions, loop.action_dim
+                bounds, self._start = loop.bounds, loop.start
         self._alpha = fixed_or_auto(alpha, gamma)
         self._episodes = Episodes(autoreset or "same_step")
         embed = Batches(embed_of(critic))
@@ -284,6 +286,14 @@ class CAE(HasAlpha, nn.Module):
         if self.explorer is not None:
             self._rebuild(self.explorer)
 
+    def begin_episodes(self) -> None:
+        """Say that you have reset all environments, other than after the end of an episode: new episodes begin."""
+        self._episodes = Episodes(self._episodes.autoreset)
+
+    def metrics(self) -> dict[str, float]:
+        """Means of the bonuses since the last call, and diagnostics of φ; prints a warning once if φ hardly varies."""
+        return {} if self.explorer is None else self.explorer.metrics() | {"alpha": self.alpha}
+
     def _paid(self, bonus: Tensor, actions: Array) -> Any:
         """α·β in single precision, so that adding it keeps the dtype of the rewards."""
         bonus = bonus.to(torch.get_default_dtype())
@@ -327,7 +337,7 @@ class CAE(HasAlpha, nn.Module):
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
-        action = checked_actions(action, len(shape), self._form, self._actions[0])
+        action = checked_actions(action, len(shape), self._form, self._actions[0], self._start)
         step = Transition(state, action, zero, after, no, no, no, zero)
         if not peek and self._num_envs is None:  # after all checks: a mistaken call must not decide it
             self._num_envs = shape[-1]
@@ -353,6 +363,11 @@ class CAE(HasAlpha, nn.Module):
         if not isinstance(phi, Tensor) or phi.ndim != 2 or len(phi) != len(step.action):
             got = list(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
             raise UserError(f"the critic's φ must be a tensor [N, d] with N={len(step.action)}, got {got}")
+        if self._dim is None and phi.shape[1] == 1:
+            raise UserError(
+                "this function returns one number per row, the value perhaps, where φ should be a vector; "
+                "critex.last_hidden(critic) gives φ of a critic, and dim=1 says that one number is meant"
+            )
         if self._dim not in (None, phi.shape[1]):
             raise UserError(f"the critic's φ has length {phi.shape[1]} where dim={self._dim} was given")
         return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
@@ -369,7 +384,9 @@ class CAE(HasAlpha, nn.Module):
             bounds=self._bounds,
         )
         setting = Setting(embedding=critic, num_envs=self._num_envs or 1, seed=self._seed)
-        self.explorer = EXPLORERS[self._method](self.config, setting)
+        with torch.random.fork_rng(devices=[]):  # networks follow `seed` alone
+            torch.manual_seed(setting.own_seed())
+            self.explorer = EXPLORERS[self._method](self.config, setting)
         self._built = (dim, width)
         return self.explorer
 

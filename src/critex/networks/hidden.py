@@ -1,0 +1,179 @@
+"""φ of any critic: the input of its output layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from critex.errors import UserError, unknown
+from critex.networks.modes import eval_mode, with_modes
+
+
+class last_hidden:
+    """φ of any critic without an `embed` method: the input of its last linear layer.
+
+    `embed = last_hidden(critic)` runs the critic on its arguments, in evaluation mode, and returns the input of the
+    `nn.Linear` that computes the output, [..., d]. A critic with several output layers (twin critics, several heads) needs
+    `layer`, one of its modules or its dotted name.
+    """
+
+    def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
+        module = self.module = getattr(module, "_orig_mod", module)  # torch.compile's code ignores hooks
+        self._linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
+        if not self._linears:
+            raise UserError("the module has no linear layer; pass a function that returns φ instead")
+        if isinstance(layer, str):
+            if layer not in self._linears:
+                raise unknown("linear layer", layer, self._linears)
+            layer = self._linears[layer]
+        elif layer is not None and not isinstance(layer, nn.Linear):
+            raise UserError(f"layer must be an nn.Linear or its name, got {type(layer).__name__}")
+        self._layer: nn.Linear | None = layer  # if None, chosen at the first call
+
+    @property
+    def dim(self) -> int:
+        """The length of φ; before the first call, the input width of the layer defined last."""
+        layer = self._layer or list(self._linears.values())[-1]
+        if not layer.in_features:
+            raise AttributeError("the width of a LazyLinear is known after its first call")
+        return layer.in_features
+
+    @cached_property
+    def _with_modes(self) -> list[nn.Module]:
+        return with_modes(self.module)
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
+        """φ, with its gradient."""
+        given: list[Tensor] = []
+        thread = get_ident()
+
+        def record(_: nn.Module, positional: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+            if get_ident() == thread:  # another thread may train the critic at the same time
+                given.append(positional[0] if positional else named["input"])
+
+        with eval_mode(self._with_modes):
+            if self._layer is None:
+                self._layer = self._output_layer(inputs, keywords)
+            handle = self._layer.register_forward_pre_hook(record, with_kwargs=True)
+            try:
+                self.module(*inputs, **keywords)
+            finally:
+                handle.remove()
+        if not given:
+            raise UserError(
+                "the chosen layer was not called in the forward pass (or a part was compiled with torch.compile); choose "
+                "another with layer=, or pass a function that returns φ"
+            )
+        return given[-1]
+
+    def _output_layer(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> nn.Linear:
+        """The linear layer that computes the output; an error, not a guess, if others compute it, too."""
+        if any(is_lazy(p) for p in self.module.parameters()):
+            with torch.no_grad():
+                self.module(*inputs, **keywords)
+        reached, fed_by = self._graph(None, inputs, keywords)
+        if not fed_by:
+            raise UserError(
+                "no linear layer was called in the forward pass, or a part was compiled with torch.compile; pass a "
+                "function that returns φ"
+            )
+        computing = [name for name in fed_by if name in reached]
+        if not computing:
+            raise UserError(
+                "the critic's output is no tensor that depends on a linear layer; choose the last one with layer=, or pass a "
+                "function that returns φ"
+            )
+        last = computing[-1]
+        layer = self._linears[last]
+        past, _ = self._graph(last, inputs, keywords)
+        others = [name for name in past if name not in fed_by[last]]  # what feeds it may be an output as well
+        rivals = [name for name in computing if name in others]
+        if rivals:
+            raise UserError(f"several layers could be the last: {rivals[-1]}, {last}; choose one with layer=")
+        if others:
+            name = others[-1]
+            kind = type(self.module.get_submodule(name)).__name__
+            raise UserError(
+                f"{f'{kind} {name}'.strip()} runs after {last}, the last nn.Linear, so it may be the output layer; pass a "
+                "function that returns φ, or choose an nn.Linear with layer="
+            )
+        if layer.in_features != self.dim:
+            raise UserError(
+                f"layer {last} was executed last, with an input of {layer.in_features}; the layer defined last has "
+                f"{self.dim}; choose one with layer="
+            )
+        return layer
+
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def _graph(
+        self, cut: str | None, inputs: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """(layers whose parameters the output depends on, linear layers in order of execution: layers that feed each).
+
+        The output of the layer `cut` counts as a constant.
+        """
+        parameters = {
+            name: p.detach().requires_grad_()
+            for name, p in self.module.named_parameters()
+            if p.is_floating_point()
+        }
+        layers = list(dict.fromkeys(map(self._layer_of, parameters)))
+
+        def reached(outputs: Iterable[Tensor]) -> list[str]:
+            some = [x for x in outputs if x.requires_grad]
+            ones = [torch.ones_like(x) for x in some]
+            found = torch.autograd.grad(
+                some, list(parameters.values()), ones, retain_graph=True, allow_unused=True
+            )
+            names = {self._layer_of(name) for name, g in zip(parameters, found, strict=True) if g is not None}
+            return [layer for layer in layers if layer in names]
+
+        fed_by: dict[str, list[str]] = {}
+
+        def note(name: str, given: Iterable[Any], output: Tensor) -> Tensor | None:
+            fed_by.pop(name, None)
+            fed_by[name] = reached(_tensors(given))
+            return output.detach() if name == cut else None
+
+        hooks = [
+            layer.register_forward_hook(
+                lambda _, x, named, y, name=name: note(name, [*x, *named.values()], y), with_kwargs=True
+            )
+            for name, layer in self._linears.items()
+        ]
+        ordinary = [_map(lambda x: x.clone() if x.is_inference() else x, x) for x in (inputs, keywords)]
+        try:
+            output = torch.func.functional_call(self.module, parameters, *ordinary)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return reached(_tensors(output)), fed_by
+
+    def _layer_of(self, parameter: str) -> str:
+        """The module that owns a parameter; for the parts of a normed linear layer, that layer."""
+        owner = parameter.rpartition(".")[0]
+        inside = (name for name in self._linears if f"{owner}.".startswith(f"{name}.") or not name)
+        return next(inside, owner)
+
+
+def _map(fn: Any, x: Any) -> Any:
+    """`fn` of every tensor in nested tuples, lists and dicts."""
+    if isinstance(x, Tensor):
+        return fn(x)
+    if isinstance(x, dict):
+        return {key: _map(fn, value) for key, value in x.items()}
+    return type(x)(_map(fn, value) for value in x) if type(x) in (tuple, list) else x
+
+
+def _tensors(x: Any) -> list[Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
+    found: list[Tensor] = []
+    _map(found.append, x)
+    return found
