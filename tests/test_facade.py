@@ -173,7 +173,7 @@ def test_bad_calls() -> None:
         critex.CAE(embed, scope="episodic")(OBS, ACTION)
     with pytest.raises(ValueError, match="not both"):
         critex.CAE(embed)(OBS, ACTION, ended=[False], episode_start=[False])
-    with pytest.raises(ValueError, match=r"ended must be \[1\], as actions; got \[2\]"):
+    with pytest.raises(ValueError, match=r"ended must have the shape of actions, \[1\]; got \[2\]"):
         critex.CAE(embed)(OBS, ACTION, ended=[False, True])
     with pytest.raises(ValueError, match="next_obs="):
         critex.CAE(state, embedding="next_state")(OBS, ACTION)
@@ -193,7 +193,9 @@ def test_a_mistaken_first_call_does_not_decide_the_number_of_envs() -> None:
 def test_flags_of_a_rollout_of_another_length(name: str, rows: int) -> None:
     """A rollout of five steps: too few flags ended in an IndexError, and of too many the last were ignored."""
     obs, action, flags = OBS.expand(5, 1, 2), ACTION.expand(5, 1, 1), torch.zeros(rows, 1)
-    with pytest.raises(ValueError, match=rf"{name} must be \[5, 1\], as actions; got \[{rows}, 1\]"):
+    with pytest.raises(
+        ValueError, match=rf"{name} must have the shape of actions, \[5, 1\]; got \[{rows}, 1\]"
+    ):
         critex.CAE(embed).rollout(obs, action, **{name: flags})
 
 
@@ -281,7 +283,7 @@ class TestAutoAlpha:
             explorer(OBS, ACTION, ended=[False])
         with pytest.raises(ValueError, match="alpha='auto' needs ended="):
             explorer(OBS, ACTION, rewards=[1.0])
-        with pytest.raises(ValueError, match=r"rewards must be \[1\], as actions; got \[2\]"):
+        with pytest.raises(ValueError, match=r"rewards must have the shape of actions, \[1\]; got \[2\]"):
             explorer(OBS, ACTION, ended=[False], rewards=[1.0, 1.0])
         with pytest.raises(ValueError, match="use 'auto'"):
             critex.CAE(embed, "auto_decay")  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ class Embedding:
             phi = self.critic(obs, *action)
         if self.critic_dim and phi.shape[-1:] != (self.critic_dim,):
             raise UserError(
-                f"the critic's φ has shape {list(phi.shape)} where its length is given as {self.critic_dim}; "
+                f"the critic's φ has shape {list(phi.shape)}, but its length was given as {self.critic_dim}; "
                 "critex.last_hidden(critic) gives φ of a whole critic, and its length"
             )
         return phi

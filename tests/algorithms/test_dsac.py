@@ -236,5 +236,7 @@ def test_resume_is_exact(train: Callable[..., Path], monkeypatch: pytest.MonkeyP
 
 
 def test_a_buffer_smaller_than_one_iteration_is_refused() -> None:
-    with pytest.raises(UserError, match="5 transitions cannot hold 10 × 1, .* buffer_size of at least 10"):
+    with pytest.raises(
+        UserError, match="5 transitions cannot hold the 10 × 1 steps .* buffer_size of at least 10"
+    ):
         dsac.Config(steps_per_update=10, buffer_size=5)

@@ -285,7 +285,7 @@ def test_a_worker_that_cannot_start_is_an_error(cluster: Any, tmp_path: Path) ->
     cfg = Config(out=str(tmp_path / "run"), **{**CART, "env": "OnlyHere-v0", "workers": 1})
     workers = RayWorkers(cfg, make_worker(cfg, CPU).agent)
     try:
-        with pytest.raises(UserError, match="a worker does not start: there is no environment 'OnlyHere-v0'"):
+        with pytest.raises(UserError, match="a worker did not start: there is no environment 'OnlyHere-v0'"):
             workers.collect()
     finally:
         workers.close()

@@ -147,7 +147,7 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         (["compare", "dqn", "cae"], "unexpected: cae (see"),
         (["compare", "dqn", "--env", "CartPole-v9", "--out", "{tmp}/x"], "CartPole-v1"),
         (["compare", "sac", "--env", "CartPole-v1", "--out", "{tmp}/x"], "needs continuous actions"),
-        (["compare", "dqn", "--seed", "3"], "write --seeds, as in 1-3"),
+        (["compare", "dqn", "--seed", "3"], "use --seeds, as in 1-3"),
         (["compare", "dqn", "--seeds", "3-1"], "write seeds as in 1-3"),
         (["compare", "dqn", "--stps", "3"], "did you mean --steps"),
         (["compare", "dqn", "--explorer", "cae,rdn"], "did you mean rnd"),
@@ -162,7 +162,7 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         ),
         (
             ["train", "sac", "--env=Reacher-v4", "--explorer=cae", "--preset=paper"],
-            "leave it out and set --alpha",
+            "leave the preset out and set --alpha",
         ),
         (["train", "dqn", "--eval-episodes", "5"], "--eval-episodes has no effect without --eval-every"),
         (

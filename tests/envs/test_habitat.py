@@ -66,7 +66,7 @@ def test_observations_lose_goal_and_alpha() -> None:
     del blind["depth"]
     with pytest.raises(UserError, match="gives no depth; its sensors are compass, gps"):
         observation(blind)
-    with pytest.raises(UserError, match="where 128 × 128 was asked for"):
+    with pytest.raises(UserError, match="but 128 × 128 was requested"):
         observation(raw(), 128)
 
 
@@ -179,7 +179,7 @@ def test_every_check_can_fail(
             "no scene",
             r"cannot load HM3D \(ESP_CHECK failed: 00800-TEEsavR23oF.basis.glb is absent\); install",
         ),
-        ("no episodes", "the PointNav episodes of HM3D, split val, are absent; install"),
+        ("no episodes", "the PointNav episodes of HM3D, split val, are missing; install"),
     ],
 )
 def test_absent_data_is_one_line(fault: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

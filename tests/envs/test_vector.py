@@ -200,7 +200,7 @@ def test_what_cannot_be_used_is_refused() -> None:
 def test_a_reward_that_is_not_finite_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counter, "reward", math.nan)
     envs = Envs("Counter-v0", 2)
-    with pytest.raises(UserError, match="Counter-v0 paid a reward that is not finite"):
+    with pytest.raises(UserError, match="Counter-v0 returned a reward that is not finite"):
         for _ in range(3):
             envs.step(zeros(envs))
 
@@ -316,7 +316,7 @@ def test_a_restored_state_continues_identically(env_id: str, n: int, kwargs: dic
 
 def test_a_state_of_another_size_is_refused() -> None:
     state = Envs("Counter-v0", 2).state_dict()
-    with pytest.raises(UserError, match="2 envs, this run 3"):
+    with pytest.raises(UserError, match="2 envs, this run has 3"):
         Envs("Counter-v0", 3).load_state_dict(state)
 
 

@@ -111,7 +111,7 @@ def test_resets_start_no_further_process() -> None:
 def test_bad_options_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for query, message in (
         ("levels=MAP99", "unknown level 'MAP99'"),
-        ("resolution=81x61", "resolution '81x61' cannot be drawn"),
+        ("resolution=81x61", "resolution '81x61' is not supported"),
         ("sensors=smell", "unknown sensors 'smell'"),
         ("steps=0", "at least 1"),
         ("colour=red", "cannot be made with colour"),

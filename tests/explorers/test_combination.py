@@ -125,7 +125,7 @@ def test_times_binds_closer_than_plus() -> None:
         ("e3b*noveld", {"recompute": True}, "outlives the episode"),
         ("rnd+icm", {"bonus_in": "value"}, "cannot compare actions"),
         ("none+cae", {}, "name two explorers, or one alone"),
-        ("cae+acb", {"bonus_in": "value", "alpha": "auto"}, "follows the scaled bonus"),
+        ("cae+acb", {"bonus_in": "value", "alpha": "auto"}, "is set from the scaled bonus"),
     ],
 )
 def test_what_does_not_go_together(name: str, options: dict[str, Any], message: str) -> None:

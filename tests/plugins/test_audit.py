@@ -136,8 +136,14 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     recorder = Recorder(gym.make("CartPole-v1"))
     for bad, message in (
         ({"bonus": np.ones(5)}, r"bonus must be \[T, N\], got \[5\]; a single environment has N = 1"),
-        ({"stored_reward": np.ones(5)}, r"stored_reward must be \[5, 1\] first, as bonus; got \[5\]"),
-        ({"obs": {"a": np.ones((4, 1))}, "next_obs": np.ones((5, 1))}, r"obs must be \[5, 1\] first"),
+        (
+            {"stored_reward": np.ones(5)},
+            r"the shape of stored_reward must begin with that of bonus, \[5, 1\]; got \[5\]",
+        ),
+        (
+            {"obs": {"a": np.ones((4, 1))}, "next_obs": np.ones((5, 1))},
+            r"the shape of obs must begin with that of bonus, \[5, 1\]",
+        ),
         ({"alpha": np.ones(5)}, r"alpha must be a number or \[T, 1\], here \[5, 1\]; got \[5\]"),
     ):
         with pytest.raises(UserError, match=message):

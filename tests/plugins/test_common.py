@@ -39,7 +39,7 @@ def test_an_unsupported_version_is_refused_on_import(
     with pytest.raises(critex.UserError) as error:
         getattr(critex, name)
     assert str(error.value) == (
-        f"critex.{name} supports {package} {supported}.x, and 1.0.3 is installed; "
+        f"critex.{name} supports {package} {supported}.x, but 1.0.3 is installed; "
         f'pip install "{package}=={supported}.*"'
     )
 

@@ -422,7 +422,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(critex.UserError, match="aggregator"):
         explore(config(IMPALAConfig).learners(num_aggregator_actors_per_learner=1), "cae")
     for replayed_or_shared in (config(SACConfig), config(PPOConfig).learners(num_learners=2)):
-        with pytest.raises(critex.UserError, match="alpha='auto' follows episodes"):
+        with pytest.raises(critex.UserError, match="alpha='auto' needs all episodes in one Learner"):
             explore(replayed_or_shared, "cae", alpha="auto")
     with pytest.raises(critex.UserError, match="AlgorithmConfig"):
         explore({}, "cae")

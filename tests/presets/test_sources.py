@@ -174,5 +174,5 @@ def test_compact_is_the_default_with_a_camera() -> None:
         e: default_config("ppo_recurrent", e, None, DOOM) for e in "cae cae_plus e3b rnd icm noveld".split()
     }
     assert {(cfg.alpha, cfg.bonus.scaling) for cfg in alphas.values()} == {(0.1, "welford")}
-    with pytest.raises(UserError, match="preset compact is for the environments of compact"):
+    with pytest.raises(UserError, match="preset compact is for the environments of its family"):
         default_config("ppo_recurrent", "cae", "compact", "CartPole-v1")

@@ -173,7 +173,7 @@ def test_closed_standard_streams_do_not_reach_the_metrics(tmp_path: Path) -> Non
 
 def test_sys_exit_in_the_loop_is_no_success(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match=r"something ended the process at step 1; resume with"),
+        pytest.raises(UserError, match=r"something called sys.exit\(\) at step 1; resume with"),
         create(tmp_path / "a") as run,
     ):
         for _ in run.steps(5):

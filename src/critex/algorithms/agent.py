@@ -77,8 +77,8 @@ def require_buffer(cfg: Any, steps: int = 1) -> None:
     """Refuse a replay buffer that cannot hold the steps of all environments between two updates."""
     if cfg.buffer_size < steps * cfg.num_envs:
         raise UserError(
-            f"a replay buffer of {cfg.buffer_size} transitions cannot hold {steps} × {cfg.num_envs}, steps between updates "
-            f"times environments; use a buffer_size of at least {steps * cfg.num_envs}"
+            f"a replay buffer of {cfg.buffer_size} transitions cannot hold the {steps} × {cfg.num_envs} steps between "
+            f"two updates; use a buffer_size of at least {steps * cfg.num_envs}"
         )
 
 

@@ -52,7 +52,7 @@ class Config(NetworkConfig, ExplorationConfig, RunConfig):
     learning_rate: NonNegative = 2.5e-4
     """Learning rate of Adam."""
     langevin: NonNegative | None = None
-    """Noise scale of Langevin steps, such as 1e-7: train with Adam LMCDQN's optimiser instead of Adam (none:
+    """Noise scale of Langevin steps, such as 1e-7: train with the optimiser of Adam LMCDQN instead of Adam (none:
     Adam)."""
     buffer_size: Count = 10_000
     """Transitions in the replay buffer."""

@@ -84,7 +84,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     policy_delay: Count = 2
     """Updates of the critics per update of the actor, the temperature and the target networks."""
     entropy_coef: NonNegative | None = None
-    """Temperature, the weight of the policy's entropy (none: learned, from e, with target entropy −dim(A))."""
+    """Temperature, the weight of the policy's entropy (none: learned, starting at e, with target entropy −dim(A))."""
     critic_loss: Literal["gaussian", "huber"] = "gaussian"
     """gaussian: the gradient of the Gaussian likelihood with bounded weights, as published; huber: the authors' later
     loss."""

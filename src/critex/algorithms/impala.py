@@ -91,7 +91,8 @@ class Config(ExplorationConfig, RunConfig):
             )
         if self.steps < self.unroll * self.num_envs:
             raise UserError(
-                f"{self.steps} steps are less than one unroll of {self.unroll} × {self.num_envs}; shorten it with --unroll"
+                f"{self.steps} steps are less than one unroll of {self.unroll} × {self.num_envs}; use more --steps or "
+                "a shorter --unroll"
             )
 
 

@@ -60,9 +60,9 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
     gae_lambda: Probability = 0.95
     """λ of generalised advantage estimation."""
     clip: Positive = 0.2
-    """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
+    """ε of the clipped objective: it gains nothing from a ratio of probabilities beyond 1 ± ε."""
     clip_value: bool = True
-    """Also clip the change of the values at `clip`."""
+    """Also clip the change of the value estimates to ± `clip`."""
     target_kl: NonNegative | None = None
     """Stop an update after the first epoch with a `kl` above this (none: never)."""
     value_coef: NonNegative = 0.5
@@ -108,7 +108,7 @@ class Config(ActorCriticConfig, ExplorationConfig, RunConfig):
             )
         if self.steps < batch:
             raise UserError(
-                f"{self.steps} steps are less than one rollout of {batch}; shorten it with --rollout"
+                f"{self.steps} steps are less than one rollout of {batch}; use more --steps or a shorter --rollout"
             )
 
 

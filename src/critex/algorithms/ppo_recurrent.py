@@ -69,9 +69,9 @@ class Config(ExplorationConfig, RunConfig):
     gae_lambda: Probability = 0.95
     """λ of generalised advantage estimation."""
     clip: Positive = 0.2
-    """ε of the clipped objective: beyond 1 ± ε the ratio of probabilities has no gradient."""
+    """ε of the clipped objective: it gains nothing from a ratio of probabilities beyond 1 ± ε."""
     clip_value: bool = True
-    """Also clip the change of the values at `clip`."""
+    """Also clip the change of the value estimates to ± `clip`."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss."""
     entropy_coef: NonNegative = 0.01
@@ -99,8 +99,8 @@ class Config(ExplorationConfig, RunConfig):
             raise UserError("advantages of one step cannot be normalised; use --rollout 2 or --minibatches 1")
         if self.steps < self.rollout * self.num_envs:
             raise UserError(
-                f"{self.steps} steps are less than one rollout of {self.rollout * self.num_envs}; shorten it with "
-                "--rollout"
+                f"{self.steps} steps are less than one rollout of {self.rollout * self.num_envs}; use more --steps "
+                "or a shorter --rollout"
             )
 
 

@@ -192,7 +192,7 @@ class RayWorkers:
             if not ready:
                 raise UserError(
                     f"no worker delivered an unroll in {PATIENCE:.0f} s; does the cluster have a CPU for each? "
-                    f"{self._ray.cluster_resources().get('CPU', 0):.0f} are there"
+                    f"It has {self._ray.cluster_resources().get('CPU', 0):.0f}"
                 )
             slot = self._running.pop(ready[0])
             try:
@@ -201,7 +201,7 @@ class RayWorkers:
                 raise error.cause from None
             except self._ray.exceptions.RayError as error:
                 if getattr(error, "actor_init_failed", False):
-                    raise UserError(f"a worker does not start: {_last_line(error)}") from error
+                    raise UserError(f"a worker did not start: {_last_line(error)}") from error
                 notice(f"worker {slot.index} died ({type(error).__name__}); another one takes its place")
                 self._ray.kill(slot.actor)  # it may only be unreachable, and would then keep its CPU
                 self._start(slot)

@@ -28,7 +28,7 @@ COMMANDS = {
     "resume": "continue an interrupted run",
     "eval": "evaluate a trained agent, without bonus",
     "report": "compare runs on one page",
-    "explain": "watch a trained agent and how new each of its steps is",
+    "explain": "play a trained agent and show how new each of its steps is",
     "suite": "run all the runs behind a table",
     "table": "print our scores beside the paper's",
     "params": "count the parameters of the paper's networks (its Table 2)",

@@ -34,7 +34,7 @@ class Options(ranges.Options):
     """Parallel runs, one thread each."""
     out: Path | None = None
     """Directory of the runs and the report, by default runs/ALGORITHM-ENV. Repeating the command keeps finished runs
-    and continues interrupted ones; it may then have other seeds and explorers."""
+    and continues interrupted ones, also with other seeds and explorers."""
 
 
 def main(args: list[str]) -> None:
@@ -90,7 +90,7 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
     from critex.suite.suite import ALWAYS
 
     if any(group[0].partition("=")[0] == "--seed" for group in flags):
-        raise UserError("several seeds are trained; write --seeds, as in 1-3 or 1,4,7")
+        raise UserError("compare trains several seeds; use --seeds, as in 1-3 or 1,4,7, instead of --seed")
     explorers = dict.fromkeys(["none", *filter(None, options.explorer.replace(" ", "").split(","))])
     jobs: list[Job] = []
     for seed in parse_seeds(options.seeds or "1"):

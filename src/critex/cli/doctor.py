@@ -10,12 +10,12 @@ from critex.cli.options import parse
 @dataclass
 class Options:
     """Show what is installed, which environments work here, and what to install for the rest. `critex doctor habitat`
-    checks the adapter to Habitat on the installed simulator."""
+    checks the adapter for Habitat on the installed simulator."""
 
 
 @dataclass
 class HabitatOptions:
-    """Check the adapter to Habitat on the installed simulator: sensors, actions, map, coverage, exact resets."""
+    """Check the adapter for Habitat on the installed simulator: sensors, actions, map, coverage, exact resets."""
 
 
 def main(args: list[str]) -> None:

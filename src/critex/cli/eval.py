@@ -13,7 +13,7 @@ from critex.errors import UserError
 
 @dataclass
 class Options(ranges.Options):
-    """Play a trained agent as the evaluations of its run do, without bonus, and print its extrinsic return."""
+    """Play a trained agent as in the evaluations of its run, without a bonus, and print its extrinsic return."""
 
     run: Path
     """Directory of the run, finished or interrupted."""

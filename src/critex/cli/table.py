@@ -18,11 +18,11 @@ class Options:
     """Print a table: our runs beside the paper's numbers, with the difference."""
 
     name: str
-    """A suite, or parameters for Table 2 of the paper."""
+    """Name of a suite, or `parameters` for Table 2 of the paper."""
     runs: Path | None = None
     """Directory of the suite's runs; without it, only the paper's numbers are shown."""
     format: Literal["terminal", "markdown", "latex", "csv"] | None = None
-    """Format of the table; by default from the extension of --out (.md, .tex, .csv, .txt), otherwise for a terminal."""
+    """Format of the table; by default that of the extension of --out (.md, .tex, .csv, .txt), or terminal."""
     out: Path | None = None
     """File to write instead of printing."""
     curves: Path | None = None

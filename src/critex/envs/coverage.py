@@ -143,7 +143,7 @@ def floor_plan(level: Level) -> FloorPlan:
     _touch_lines(level, origin, floor, ceiling, blocked)
     stands = ~blocked & (ceiling - floor >= PLAYER_HEIGHT)
     if not stands.any():
-        raise UserError(f"level {level.name} has no reachable area: nowhere is room for a player")
+        raise UserError(f"level {level.name} has no reachable area: there is no room for a player")
 
     index = np.arange(stands.size).reshape(stands.shape)
     edges = []

@@ -85,7 +85,7 @@ def observation(raw: dict[str, Any], size: int = SIZE) -> dict[str, NDArray[Any]
     }
     if rgb.shape != (size, size, 3) or obs["depth"].shape != (size, size, 1):
         raise UserError(
-            f"Habitat's images are {rgb.shape} and {depth.shape}, where {size} × {size} was asked for"
+            f"Habitat's images are {rgb.shape} and {depth.shape}, but {size} × {size} was requested"
         )
     return obs
 
@@ -198,7 +198,7 @@ class HabitatExplore(gym.Env[Any, np.int64]):
         with one_line():
             self._env: Any = habitat.Env(config=configuration(split, size))
         if not self._env.episodes:
-            raise UserError(f"the PointNav episodes of HM3D, split {split}, are absent; {INSTALL}")
+            raise UserError(f"the PointNav episodes of HM3D, split {split}, are missing; {INSTALL}")
         self.map: TopDownMap
         self.path: list[tuple[float, float]] = []  # (row, column) of every observation, in cells
 

@@ -70,7 +70,7 @@ class Envs:
         if workers < 1:
             raise UserError(f"env_workers must be at least 1, not {workers}")
         if seed < 0:
-            raise UserError(f"seed must not be negative, and is {seed}")
+            raise UserError(f"seed must not be negative, got {seed}")
         self.env_id, self.num_envs, self.seed = env_id, num_envs, seed
         # Also with workers, so that a wrong id or keyword raises in this process.
         first = make(env_id, **env_kwargs)
@@ -123,7 +123,7 @@ class Envs:
         truncated = np.array([outcome[2] for outcome in outcomes])
         self._return += reward
         if not math.isfinite(np.add.reduce(self._return)):
-            raise UserError(f"{self.env_id} paid a reward that is not finite; correct it there")
+            raise UserError(f"{self.env_id} returned a reward that is not finite; correct the environment")
         transition = Transition(
             obs=self.obs,
             action=action,
@@ -225,7 +225,7 @@ class Envs:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Reset every env with its episode's seed and replay its actions."""
         if len(state["episode"]) != self.num_envs:
-            raise UserError(f"the saved state has {len(state['episode'])} envs, this run {self.num_envs}")
+            raise UserError(f"the saved state has {len(state['episode'])} envs, this run has {self.num_envs}")
         # An episode whose actions were dropped cannot be replayed: its env continues with the next one.
         lost = [actions is None for actions in state["actions"]]
         if any(lost):

@@ -211,7 +211,7 @@ def screen(resolution: str) -> tuple[Any, int]:
                 fits.append((width * height, factor, member))
     if not fits:
         raise UserError(
-            f"resolution {resolution!r} cannot be drawn; 40x30, 64x48, 80x60, 128x96 and 160x120 can"
+            f"resolution {resolution!r} is not supported; 40x30, 64x48, 80x60, 128x96 and 160x120 are"
         )
     _, factor, member = min(fits, key=lambda fit: fit[:2])
     return member, factor

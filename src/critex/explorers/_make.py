@@ -99,7 +99,7 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
             )
         if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
             raise UserError(
-                f"recompute needs what a replay buffer stores, which has no positions; use --{path}.key obs"
+                f"recompute cannot count positions, which a replay buffer does not store; use --{path}.key obs"
             )
         _check_learner(part, rollouts)
     return explorer
@@ -129,12 +129,12 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
             "scale_value_bonus is for bonus_in=value; a bonus in the reward follows --bonus.scaling"
         )
     if cfg.recompute and isinstance(cfg.alpha, str):
-        raise UserError(f"alpha={cfg.alpha} follows the bonuses as they were paid; leave recompute off")
+        raise UserError(f"alpha={cfg.alpha} is set from the bonuses as they were paid; leave recompute off")
     scaled = any(getattr(part, "scaling", "none") != "none" for _, part in _flattened(options))
     if cfg.bonus_in == "value" and isinstance(cfg.alpha, str) and scaled and not cfg.scale_value_bonus:
         raise UserError(
-            f"alpha={cfg.alpha} follows the scaled bonus, and bonus_in=value adds the raw one; use --scale-value-bonus, or "
-            "--bonus.scaling none"
+            f"alpha={cfg.alpha} is set from the scaled bonus, but bonus_in=value adds the raw one; use --scale-value-bonus "
+            "or --bonus.scaling none"
         )
 
 

@@ -29,8 +29,8 @@ class ACBConfig(ScalingConfig):
     ensemble: Count = 128
     """Number of noise predictors."""
     embedding: Literal["auto", "block"] = "auto"
-    """The feature: φ(s,a) if the critic takes actions, else [φ(s); a] (auto), or φ(s) in the block of action a, with
-    predictors for each action (block)."""
+    """The feature: φ(s,a) if the critic takes the action, else [φ(s); a] (auto), or φ(s) in the block of action a, with
+    separate predictors for each action (block)."""
     phi_norm: Positive | None = None
     """Rescale every φ to this length."""
 

@@ -26,7 +26,7 @@ class E3BConfig(InverseConfig, EllipticalConfig):
     ridge: Positive = 0.1
     zero_first: bool = True
     embedding: FormOption = "state"
-    """The feature that enters A, with its own encoder φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
+    """The feature, with E3B's own encoder φ: φ(s), [φ(s); a], φ(s'), or φ(s) in the block of action a."""
     width: Count = 128
     """Length of the state embedding φ(s)."""
     hidden: Count = 256

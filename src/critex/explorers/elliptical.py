@@ -42,8 +42,9 @@ class EllipticalConfig(ScalingConfig):
     simultaneous: bool = False
     """Compute the bonuses of all envs of a vector step before any of them updates A."""
     embedding: FormOption = "auto"
-    """The feature: φ(s,a) if the critic takes actions; otherwise [φ(s); a], φ(s'), φ(s) in the block of action a, or
-    φ(s) alone. auto: φ(s,a) if the critic takes actions, else [φ(s); a]."""
+    """The feature: φ(s,a), for critics that take the action (state_action), [φ(s); a] (state_and_action), φ(s')
+    (next_state), φ(s) in the block of action a (block), or φ(s) alone (state). auto: the first if the critic takes the
+    action, else the second."""
     phi_norm: Positive | None = None
     """Rescale every φ to this length."""
     rebuild_every: Natural = 0

@@ -159,7 +159,7 @@ def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | No
         return action
     if num_actions is None:
         raise UserError(
-            f"integer actions with embedding={form!r} need num_actions=, how many there are, or envs="
+            f"integer actions with embedding={form!r} need num_actions=, the number of actions, or envs="
         )
     if action.ndim == axes + 1 and action.shape[-1] == 1:
         action = action.squeeze(-1)
@@ -176,7 +176,7 @@ def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:
     """Booleans, one for each action."""
     flags = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
     if flags.shape != shape:
-        raise UserError(f"{name} must be {list(shape)}, as actions; got {list(flags.shape)}")
+        raise UserError(f"{name} must have the shape of actions, {list(shape)}; got {list(flags.shape)}")
     return flags.astype(bool)
 
 

@@ -243,11 +243,11 @@ class CAE(HasAlpha, nn.Module):
         if not self._alpha.rule:
             return None
         if rewards is None:
-            raise UserError("alpha='auto' needs rewards=, those of the step without a bonus")
+            raise UserError("alpha='auto' needs rewards=, the rewards of the step without a bonus")
         reward = to_tensor(rewards, torch.empty(0))
         if reward.shape != steps.reward.shape:
             raise UserError(
-                f"rewards must be {list(steps.reward.shape)}, as actions; got {list(reward.shape)}"
+                f"rewards must have the shape of actions, {list(steps.reward.shape)}; got {list(reward.shape)}"
             )
         return reward
 
@@ -331,7 +331,7 @@ class CAE(HasAlpha, nn.Module):
         for leaf in tree_leaves(state) + tree_leaves(after):
             if leaf.shape[: len(shape)] != shape:
                 raise UserError(
-                    f"observations must be {wanted}, {list(shape)} first as actions; got {list(leaf.shape)}"
+                    f"observations must be {wanted}, beginning with {list(shape)} as actions do; got {list(leaf.shape)}"
                 )
         self._embed.row_axes = tree_leaves(state)[0].ndim - len(shape)
         if self._blank[0].shape != shape:
@@ -369,7 +369,7 @@ class CAE(HasAlpha, nn.Module):
                 "critex.last_hidden(critic) gives φ of a critic, and dim=1 says that one number is meant"
             )
         if self._dim not in (None, phi.shape[1]):
-            raise UserError(f"the critic's φ has length {phi.shape[1]} where dim={self._dim} was given")
+            raise UserError(f"the critic's φ has length {phi.shape[1]}, but dim={self._dim} was given")
         return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
 
     def _build(self, dim: int, width: int) -> Elliptical:
@@ -419,12 +419,12 @@ class CAE(HasAlpha, nn.Module):
             dim, width = state["built"]
             if self._dim not in (None, dim) or (self.explorer is not None and self._built[0] != dim):
                 raise UserError(
-                    f"this memory is over features of length {dim}; the critic's φ here has length "
+                    f"this state is for features of length {dim}; the critic's φ here has length "
                     f"{self._dim or self._built[0]}"
                 )
             if self._num_envs not in (None, state["num_envs"]) and self.config.scope == "episodic":
                 raise UserError(
-                    f"these are the memories of {state['num_envs']} environments; here are {self._num_envs}"
+                    f"this state has the memories of {state['num_envs']} environments; this explorer has {self._num_envs}"
                 )
             known, self._num_envs = self._num_envs, self._num_envs or state["num_envs"]
             if self.explorer is None:

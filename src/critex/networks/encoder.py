@@ -103,7 +103,7 @@ class Entries(nn.Module):
 
     def forward(self, obs: Tree) -> Tensor:
         if not isinstance(obs, dict):
-            raise UserError("these observations must be a dict, as the space says")
+            raise UserError("these observations must be a dict, like their space")
         encoded = [entry(obs[key]) for key, entry in zip(self.keys, self.entries, strict=True)]
         return torch.cat(encoded, dim=-1)
 

@@ -33,7 +33,7 @@ def require_version(package: str, supported: str, extra: str) -> None:
         raise UserError(f'{package} is not installed; pip install "critex[{extra}]"') from None
     if found.split(".")[: supported.count(".") + 1] != supported.split("."):
         raise UserError(
-            f"critex.{extra} supports {package} {supported}.x, and {found} is installed; "
+            f"critex.{extra} supports {package} {supported}.x, but {found} is installed; "
             f'pip install "{package}=={supported}.*"'
         )
 

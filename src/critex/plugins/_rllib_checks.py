@@ -42,7 +42,7 @@ def check(config: Any, base: type, name: str, options: Any, rule: str) -> None:
         )
     if rule and (issubclass(base, REPLAY) or config.num_learners > 1):
         raise UserError(
-            f"alpha={rule!r} follows episodes, all of them in one Learner; replay buffers and several Learners need a number"
+            f"alpha={rule!r} needs all episodes in one Learner; with a replay buffer or several Learners, give a number"
         )
     explorer = explorer_class(name)
     if not _episodic(explorer, options):

@@ -361,7 +361,9 @@ def _per_step(name: str, given: Any, shape: tuple[int, ...]) -> Array:
     """An array [T, N, …]."""
     array = np.asarray(given)
     if array.shape[:2] != shape:
-        raise UserError(f"{name} must be {list(shape)} first, as bonus; got {list(array.shape)}")
+        raise UserError(
+            f"the shape of {name} must begin with that of bonus, {list(shape)}; got {list(array.shape)}"
+        )
     return array
 
 

@@ -62,7 +62,7 @@ def settings(algorithm: str, explorer: str, preset: str | None, env: str) -> Set
     """The settings of all sources that apply, the preset last."""
     family = next((name for name in families() if _match(_source(name), env)), None)
     if preset in families() and preset != family:
-        raise UserError(f"preset {preset} is for the environments of {preset}, which {env} is not")
+        raise UserError(f"preset {preset} is for the environments of its family; {env} is not one of them")
     if preset is not None and preset not in (*families(), *presets()):
         raise unknown("preset", preset, [*presets(), *families()])
     found = Settings()
@@ -133,7 +133,7 @@ def _match(section: Table, env: str) -> re.Match[str] | None:
 def _require_task(source: str, tasks: list[str], env: str) -> None:
     if env.partition("?")[0] not in tasks:
         raise UserError(
-            f"preset {source} has no α for {env}; it knows {', '.join(tasks)}; leave it out and set --alpha"
+            f"preset {source} has no α for {env}, only for {', '.join(tasks)}; leave the preset out and set --alpha"
         )
 
 

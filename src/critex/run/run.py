@@ -206,7 +206,7 @@ class Run:
         if isinstance(error, SystemExit) and not error.code and not (self.path / CARD).exists():
             # A library that calls sys.exit() must not make an unfinished run look like a success.
             raise UserError(
-                f"something ended the process at step {self.step}; resume with: critex resume {self.path}"
+                f"something called sys.exit() at step {self.step}; resume with: critex resume {self.path}"
             ) from error
 
     # The loop -----------------------------------------------------------------------------------------------
