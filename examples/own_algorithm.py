@@ -29,7 +29,7 @@ from critex.run import Run, RunConfig
 
 @dataclass(kw_only=True)
 class Config(ExplorationConfig, RunConfig):
-    """Options: each is a flag of `critex train sarsa`, and its docstring the help."""
+    """Options: each is a flag of `critex train sarsa`, and its docstring is the help text."""
 
     env: str = "CartPole-v1"
     """Id of the environment."""

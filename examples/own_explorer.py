@@ -20,7 +20,7 @@ from critex.networks import Flatten
 
 @dataclass(frozen=True)
 class DistanceConfig(ScalingConfig):
-    """Options: each is a flag, --bonus.NAME, and its docstring the help."""
+    """Options: each is a flag, --bonus.NAME, and its docstring is the help text."""
 
     decay: float = 0.999
     """How slowly the running mean forgets."""

@@ -289,7 +289,7 @@ def check_seeds(levels: Mapping[int, Sequence[Any]]) -> Finding:
 
 
 def check_scale(record: Record, rewards: Array | None) -> Finding:
-    """The bonus of an episode, αΣβ, is neither negligible nor dominant beside its reward Σ|r|."""
+    """The bonus of an episode, αΣ|β|, is neither negligible nor dominant beside its reward Σ|r|."""
     name = "bonus scale"
     if rewards is None:
         return _skipped(name, "the scale of the bonus; it needs recorders around the envs")

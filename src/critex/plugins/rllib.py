@@ -60,7 +60,7 @@ def explore(config: Any, explorer: str = "cae", alpha: float | Literal["auto"] =
 
     Args:
         config: an `AlgorithmConfig` of PPO, APPO, IMPALA, DQN or SAC on the new API stack, otherwise complete.
-        explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
+        explorer: any of critex's, such as "cae", "cae_plus", "e3b" or "rnd", or two, as in "rnd+counts".
         alpha: exploration coefficient α: a number, or "auto" (PPO, APPO and IMPALA), which sets it from the scales of
             rewards and bonuses.
         options: options of the explorer, such as ridge=1.0 or scope="episodic".

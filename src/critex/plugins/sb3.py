@@ -52,12 +52,12 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     """r̃ = r + αβ in any model of Stable-Baselines3, from any explorer of critex.
 
     Args:
-        explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
+        explorer: any of critex's, such as "cae", "cae_plus", "e3b" or "rnd", or two, as in "rnd+counts".
         alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
         fresh: forget the memory that an earlier callback left on the model, or that was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
-    Explorers that learn (all but cae and counts) take a gradient step whenever SB3's critic optimiser does. The gradient
+    Explorers that learn (all but cae, counts and bdqn) take a gradient step whenever SB3's critic optimiser does. The gradient
     with respect to the critic's trunk (CAE+) is added to SB3's own gradient.
     """
 

@@ -52,7 +52,7 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
     """r̃ = r + αβ in a TorchRL environment, from any explorer of critex.
 
     Args:
-        explorer: "cae", "cae_plus", "e3b", "rnd", "icm", "ride", "noveld", "counts", or two, as in "rnd+counts".
+        explorer: any of critex's, such as "cae", "cae_plus", "e3b" or "rnd", or two, as in "rnd+counts".
         alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
             Copies in several processes set their own.
         embed: φ of the critic, `(obs) → [N, d]`, or `(obs, action) → [N, d]` with takes_action=True;
