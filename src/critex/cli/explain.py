@@ -11,8 +11,8 @@ from critex.cli.options import parse
 
 @dataclass
 class Options(ranges.Options):
-    """Play a trained agent greedily and write a page that shows every step: frame, raw and scaled bonus, map, and
-    statistics of the features φ."""
+    """Play a trained agent as in the evaluations of its run, and write a page that shows every step: frame, raw and
+    scaled bonus, map, and statistics of the features φ."""
 
     run: Path
     """Directory of the run, finished or interrupted."""

@@ -106,7 +106,7 @@ def explain(
 def play(
     agent: Any, envs: Envs, novelty: Novelty, number: int, max_steps: int, frames: bool
 ) -> PlayedEpisode:
-    """Play one episode greedily, for at most `max_steps` steps."""
+    """Play one episode as in an evaluation, for at most `max_steps` steps."""
     envs.load_state_dict({"episode": [number], "actions": [torch.empty(0)], "finished": [], "clock": 0})
     obs, steps, here, policy = envs.obs, list[PlayedStep](), None, agent.policy
     while len(steps) < max_steps:

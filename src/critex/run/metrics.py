@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object per line, append-only.
+"""metrics.jsonl: one JSON object per line. Lines are appended; a resumed run first drops those after its checkpoint.
 
 Every line has `kind` ("episode", "train" or "eval"), `step` (environment steps taken) and `time`. The fields
 named in `TIMING_FIELDS` depend on the machine; the others are the same in every repetition of the run.
