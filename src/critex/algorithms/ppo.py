@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from critex.algorithms.agent import MakeCritic, embedding_width, fitting_minibatches
+from critex.console import notice
 from critex.data import Batch, Rollout, derive_seed, gae
 from critex.data.normalize import CLIP, ObservationNormalizer, RewardNormalizer
 from critex.data.tree import Tree, tree_map
@@ -31,7 +32,6 @@ from critex.networks.mlp import Activation
 from critex.networks.policies import Categorical, Gaussian, Trunk, Value
 from critex.ranges import Count, NonNegative, Positive, Probability
 from critex.run import Run, RunConfig
-from critex.console import notice
 
 
 @dataclass(kw_only=True)

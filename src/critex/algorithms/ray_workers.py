@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from critex.bonus import Gram, WelfordScaler
+from critex.console import notice
 from critex.data import derive_seed
 from critex.errors import UserError
 from critex.explorers import Explorer
 from critex.run import to_dict
-from critex.console import notice
 from critex.run.seeding import limit_threads
 
 if TYPE_CHECKING:
