@@ -69,38 +69,9 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     alpha = 0.0 if cfg.explorer == "none" else cfg.alpha
     stored = cfg.bonus_in == "reward" and not cfg.recompute
     explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), _total(cfg, rollouts), in_reward=stored)
-    measured_later = "bonus_in=value" if cfg.bonus_in == "value" else "recompute" if cfg.recompute else ""
-    if cfg.bonus_in == "value" and not explorer.compares_actions:
-        raise UserError(
-            f"explorer {cfg.explorer} cannot compare actions with these options; use bonus_in=reward"
-        )
-    if measured_later and explorer.episodic:
-        hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
-        raise UserError(f"{measured_later} needs a memory that outlives the episode; {hint}")
-    if cfg.recompute and rollouts:
-        raise UserError(
-            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
-        )
-    if cfg.recompute:
-        for part in explorer.modules():
-            if isinstance(part, Explorer) and not part.measures:
-                raise UserError(
-                    f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off"
-                )
-    for path, part in _flattened(options):
-        if measured_later and getattr(part, "zero_first", False):
-            raise UserError(
-                f"{measured_later} cannot tell which step begins an episode; use --{path}.no-zero-first"
-            )
-        if measured_later and getattr(part, "thompson_hold", False):
-            raise UserError(
-                f"thompson_hold is for bonuses stored as rewards, and {measured_later} draws its own Δθ; use "
-                f"--{path}.no-thompson-hold"
-            )
-        if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
-            raise UserError(
-                f"recompute cannot count positions, which a replay buffer does not store; use --{path}.key obs"
-            )
+    if cfg.bonus_in == "value" or cfg.recompute:
+        _check_measured_later(cfg, explorer, options, rollouts)
+    for _, part in _flattened(options):
         _check_learner(part, rollouts)
     return explorer
 
@@ -136,6 +107,37 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
             f"alpha={cfg.alpha} is set from the scaled bonus, but bonus_in=value adds the raw one; use --scale-value-bonus "
             "or --bonus.scaling none"
         )
+
+
+def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: Any, rollouts: bool) -> None:
+    """Refuse bonus_in=value and recompute for bonuses that depend on when they are measured."""
+    which = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
+    if cfg.bonus_in == "value" and not explorer.compares_actions:
+        raise UserError(
+            f"explorer {cfg.explorer} cannot compare actions with these options; use bonus_in=reward"
+        )
+    if explorer.episodic:
+        hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
+        raise UserError(f"{which} needs a memory that outlives the episode; {hint}")
+    if cfg.recompute and rollouts:
+        raise UserError(
+            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
+        )
+    parts = (part for part in explorer.modules() if isinstance(part, Explorer))
+    if cfg.recompute and not all(part.measures for part in parts):
+        raise UserError(f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off")
+    for path, part in _flattened(options):
+        if getattr(part, "zero_first", False):
+            raise UserError(f"{which} cannot tell which step begins an episode; use --{path}.no-zero-first")
+        if getattr(part, "thompson_hold", False):
+            raise UserError(
+                f"thompson_hold is for bonuses stored as rewards, and {which} draws its own Δθ; use "
+                f"--{path}.no-thompson-hold"
+            )
+        if cfg.recompute and getattr(part, "of", "") == "next_state" and part.key in ("auto", "position"):
+            raise UserError(
+                f"recompute cannot count positions, which a replay buffer does not store; use --{path}.key obs"
+            )
 
 
 def _check_learner(options: Any, rollouts: bool) -> None:
