@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 
 from critex.envs import make
-from critex.errors import UserError
+from critex.errors import UserError, reason
 
 PACKAGES = (
     "critex",
@@ -61,7 +61,7 @@ def probe(family: str) -> Probe:
         env.step(env.action_space.sample())
         env.close()
     except (UserError, ImportError, OSError, RuntimeError, gym.error.Error) as error:
-        return Probe(family, env_id, " ".join(str(error).split()) or type(error).__name__)
+        return Probe(family, env_id, reason(error))
     return Probe(family, env_id)
 
 

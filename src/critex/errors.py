@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in text)
 
 
+def reason(error: BaseException) -> str:
+    """The message of any error on one line, or its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for an unknown name, with near matches if there are any."""
     known = sorted(known)

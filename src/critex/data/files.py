@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from critex.errors import UserError
+from critex.errors import UserError, reason
 
 TEMPORARY = ".tmp"
 FORMAT = 2
@@ -154,8 +154,7 @@ def _unpickled(path: Path, payload: bytes) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # a crafted payload can fail in any way
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise Damaged(f"{path} cannot be loaded ({reason})") from error
+        raise Damaged(f"{path} cannot be loaded ({reason(error)[:200]})") from error
     if not isinstance(state, dict):
         raise Damaged(f"{path} cannot be loaded (it holds a {type(state).__name__}, not a dictionary)")
     return state

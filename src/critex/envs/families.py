@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import gymnasium as gym
 
-from critex.errors import UserError, nearest
+from critex.errors import UserError, nearest, reason
 
 BUILTIN = {
     "DeepSea": "critex.envs.deepsea:DeepSea",
@@ -116,8 +116,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         if not given:  # a bug in the environment: show its traceback
             raise
         shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{env_id} cannot be made with {shown[:200]}: {reason[:300]}") from error
+        raise UserError(f"{env_id} cannot be made with {shown[:200]}: {reason(error)[:300]}") from error
     wrapped: gym.Env[Any, Any] = wrap(env, **own)
     return wrapped
 

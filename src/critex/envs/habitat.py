@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from critex.envs.coverage import RANGE, Fog
-from critex.errors import UserError, unknown
+from critex.errors import UserError, reason, unknown
 
 BASE = "benchmark/nav/pointnav/pointnav_hm3d.yaml"
 ACTIONS = ("stop", "move_forward", "turn_left", "turn_right")
@@ -173,8 +173,7 @@ def one_line() -> Iterator[None]:
     except (OSError, RuntimeError, AssertionError, KeyError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"Habitat cannot load HM3D ({reason}); {INSTALL}") from error
+        raise UserError(f"Habitat cannot load HM3D ({reason(error)}); {INSTALL}") from error
 
 
 class HabitatExplore(gym.Env[Any, np.int64]):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from critex.data import Transition, derive_seed
 from critex.envs import Envs, make
-from critex.errors import UserError, printable
+from critex.errors import UserError, printable, reason
 from critex.explain.features import bonus_shares, early_share
 from critex.explain.page import Explanation, PlayedEpisode, PlayedStep, encoded, write_explanation
 from critex.explain.scene import has_scene, play_scene
@@ -163,9 +163,8 @@ def drawable(env_id: str, seed: int) -> tuple[Envs, str]:
         envs = Envs(env_id, 1, seed, render_mode=mode)
         envs.render()
     except Exception as error:  # noqa: BLE001  every GL library fails in its own way, and the rest can be shown
-        reason = " ".join(str(error).split()) or type(error).__name__
         hint = "; MUJOCO_GL=egl or osmesa may help" if "mujoco" in sys.modules else ""
-        note = f"No frames: they cannot be rendered here: {reason.rstrip('.')}{hint}."
+        note = f"No frames: they cannot be rendered here: {reason(error).rstrip('.')}{hint}."
     else:
         return envs, ""
     finally:

@@ -10,7 +10,7 @@ import torch
 
 from critex.console import notice
 from critex.data.files import TEMPORARY, Damaged, load_state, own_directory, save_state
-from critex.errors import UserError
+from critex.errors import UserError, reason
 from critex.run.record import CONFIG, read_run_id
 
 CHECKPOINTS = "checkpoints"
@@ -64,8 +64,7 @@ def load_part(name: str, part: Part, states: Any, directory: Path | None = None)
     except Damaged as damage:
         raise Damaged(f"{name}: {damage}") from damage
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise Damaged(f"it does not fit the config of its run: {name}: {reason}") from error
+        raise Damaged(f"it does not fit the config of its run: {name}: {reason(error)[:300]}") from error
 
 
 def require_id(path: Path, state: dict[str, Any], run_id: str) -> None:
