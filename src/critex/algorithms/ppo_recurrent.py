@@ -159,9 +159,7 @@ class RecurrentPPO:
 
     def forget(self, ended: Tensor) -> None:
         """Reset the memory of the environments whose episode ended, [N]."""
-        kept = ~ended.to(self.device)
-        self.memory = tuple(part * kept[:, None] for part in self.memory)
-        self.previous = self.previous * kept
+        self.memory, self.previous = forgotten(self.memory, self.previous, ended)
 
     def update(
         self, rollout: Batch, columns: dict[str, Tensor], begin: Memory, last_value: Tensor
@@ -245,6 +243,12 @@ def log_prob_of(logits: Tensor, action: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
 
+def forgotten(memory: Memory, previous: Tensor, ended: Tensor) -> tuple[Memory, Tensor]:
+    """The memory and the previous actions, zero for the environments whose episode ended, [N]."""
+    kept = ~ended.to(previous.device)
+    return tuple(part * kept[:, None] for part in memory), previous * kept
+
+
 class Player:
     """A recurrent policy: call it with the observations [N, …] of each step, and `restart` it when episodes end."""
 
@@ -258,10 +262,8 @@ class Player:
         agent = self.agent
         if self.memory is None:
             n = len(tree_leaves(obs)[0])
-            self.memory, self.previous = (
-                agent.net.memory(n),
-                torch.zeros(n, dtype=torch.int64, device=agent.device),
-            )
+            self.memory = agent.net.memory(n)
+            self.previous = torch.zeros(n, dtype=torch.int64, device=agent.device)
         _, logits, _, self.memory = agent.look(obs, self.previous, self.memory)
         if agent.cfg.sample_actions:
             action = torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
@@ -273,9 +275,7 @@ class Player:
     def restart(self, ended: Tensor) -> None:
         """Reset the memory of the environments whose episode ended, [N]."""
         if self.memory is not None:
-            kept = ~ended.to(self.agent.device)
-            self.memory = tuple(part * kept[:, None] for part in self.memory)
-            self.previous = self.previous * kept
+            self.memory, self.previous = forgotten(self.memory, self.previous, ended)
 
 
 def train(cfg: Config, run: Run) -> None:
