@@ -69,10 +69,9 @@ def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Gri
     A `UserError` if the directory does not exist or belongs to another suite or version.
     """
     if runs is not None and not runs.exists():
-        hint = "".join(f"; {words[0].lower()}{words[1:]} --out {runs}" for words in _run_command(table))
-        raise UserError(f"{runs} does not exist{hint}")
+        raise UserError(f"{runs} does not exist; run it with: critex suite run {table.suite} --out {runs}")
     if runs is None or (runs.is_dir() and not any(runs.iterdir())):
-        notes = (*table.grid.notes, *_wall_clock(table, {}), *_run_command(table))
+        notes = (*table.grid.notes, *_wall_clock(table, {}), f"Run it with: critex suite run {table.suite}")
         return replace(table.grid, notes=notes), {}
     manifest = read_manifest(runs)
     if manifest.suite != table.suite:
@@ -97,10 +96,6 @@ def _wall_clock(table: NamedTable, cells: Cells) -> list[str]:
     if shown:
         parts.append(f"ours: {', '.join(shown)}")
     return [f"Wall clock of a run, {'; '.join(parts)}."]
-
-
-def _run_command(table: NamedTable) -> list[str]:
-    return [f"Run it with: critex suite run {table.suite}"] if table.suite in SUITES else []
 
 
 def _suite_grid(suite: Suite) -> Grid:
