@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from critex import cli
 from critex.algorithms import ALGORITHMS, algorithm_module
+from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import EXPLORERS
 from critex.presets import default_config
@@ -21,7 +21,7 @@ def test_every_method_and_task_is_a_command_that_the_command_line_takes(suite: S
     assert len({job.out for job in jobs}) == len(jobs) > 0
     new = {part: job for job in reversed(jobs) for part in job.out.relative_to("runs").parts[:2]}
     for job in {job.out: job for job in new.values()}.values():
-        config = cli.train_config(job.train[0], list(job.train[1:]))
+        config = train_config(job.train[0], list(job.train[1:]))
         assert isinstance(config, algorithm_module(job.train[0]).Config)
         assert (config.seed, config.steps, config.tensorboard) == (7, job.steps, False)
         task, method, seed = job.out.relative_to("runs").parts
@@ -38,7 +38,7 @@ def test_the_tables_of_the_paper_are_covered_cell_by_cell(name: str) -> None:
     assert cells == table.scores.keys()
     assert suite.seeds == table.seeds
     for task, method in suite.cells():
-        config = cli.train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
+        config = train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
         default = default_config(method.algorithm, method.explorer, "paper", task.env)
         assert config.alpha == default.alpha and suite.steps(task, method) == default.steps
         assert config.env == default.env
@@ -49,7 +49,7 @@ def test_the_scaling_ablation_differs_in_the_scaling_alone() -> None:
     assert [task.name for task in suite.tasks] == ["Swimmer-v4", "Walker2d-v4"]
     _, scaled, unscaled = suite.methods
     one, other = (
-        cli.train_config("sac", list(suite.arguments(suite.tasks[0], m)[1:])) for m in (scaled, unscaled)
+        train_config("sac", list(suite.arguments(suite.tasks[0], m)[1:])) for m in (scaled, unscaled)
     )
     assert (one.bonus.scaling, other.bonus.scaling) == ("welford", "none")
     other.bonus = one.bonus
@@ -109,7 +109,7 @@ def test_habitat_has_the_cells_of_table_6() -> None:
     assert {(task.name, method.name) for task, method in suite.cells()} == table.scores.keys()
     assert suite.seeds == table.seeds and suite.measure == "coverage"
     task, method = next(suite.cells())
-    config = cli.train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
+    config = train_config(method.algorithm, list(suite.arguments(task, method)[1:]))
     assert config.steps == 100_000_000 and config.eval_every % (config.num_envs * config.rollout) == 0
 
 
@@ -120,7 +120,7 @@ def test_visual_gives_every_method_one_alpha_and_one_scaling() -> None:
     assert [method.name for method in suite.methods if method not in learners] == [
         *("reference-random", "reference-wall", "ppo_recurrent"),
     ]
-    configs = [cli.train_config(m.algorithm, list(suite.arguments(task, m)[1:])) for m in learners]
+    configs = [train_config(m.algorithm, list(suite.arguments(task, m)[1:])) for m in learners]
     assert [config.explorer for config in configs] == ["cae", "cae_plus", "e3b", "rnd", "icm", "noveld"]
     assert {(config.alpha, config.bonus.scaling) for config in configs} == {(0.1, "welford")}
     for config in configs:

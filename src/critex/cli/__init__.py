@@ -10,15 +10,9 @@ import os
 import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from critex.console import notice, open_standard_streams
 from critex.errors import UserError, unknown
-
-if TYPE_CHECKING:
-    from critex.cli.train import train_config
-
-__all__ = ["COMMANDS", "dispatch", "main", "train_config"]
 
 PROG = "critex"
 
@@ -96,11 +90,3 @@ def problems_to_stderr(problems: list[str]) -> None:
     """Print one line for each problem with the runs."""
     for problem in problems:
         notice(problem)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "train_config":
-        from critex.cli.train import train_config
-
-        return train_config
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
