@@ -38,8 +38,9 @@ def lost_output(*streams: TextIO | None) -> Iterator[None]:
         for stream in streams or (sys.stdout,):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 # What is still in the stream's buffer would fail again when the process ends.
+                fd = stream.fileno()  # type: ignore[union-attr]
                 null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, stream.fileno())  # type: ignore[union-attr]
+                os.dup2(null, fd)
                 os.close(null)
 
 

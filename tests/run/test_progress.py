@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from critex.console import lost_output
 from critex.errors import UserError
 from critex.run import Run, RunConfig
-from critex.run.progress import Bar, Guarded, Lines, Silent, layout, make_display
+from critex.run.progress import Bar, Lines, Silent, layout, make_display
 from critex.run.sinks import TENSORBOARD, open_sinks, scalars
 
 
@@ -27,7 +28,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(
     clock = 0.0
     monkeypatch.setattr("critex.run.progress.time.perf_counter", lambda: clock)
     display = make_display("a", 20_000, 0, True)
-    assert isinstance(display, Guarded) and isinstance(display.display, Lines)
+    assert isinstance(display, Lines)
     for second in range(25):
         clock = float(second)
         display.update(100 * second, 100.0, 0.5, math.nan)
@@ -43,7 +44,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     display = make_display("a", 20_000, 10, True)
-    assert isinstance(display, Guarded) and isinstance(display.display, Bar)
+    assert isinstance(display, Bar)
     display.update(1_000, 5.0, -2.5, 0.125)
     display.close()
     for piece in ("1,000/20,000", "5 steps/s", "return -2.5 (last 100)", "bonus 0.125", "ETA 1:03:20"):
@@ -85,10 +86,13 @@ def test_a_lost_reader_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Gone())
     monkeypatch.setattr("critex.run.progress.LINE_SECONDS", 0.0)
     display = make_display("a", 10, 0, True)
-    display.update(1, 1.0, 1.0, 1.0)
-    display.update(2, 1.0, 1.0, 1.0)
-    display.close()
-    assert isinstance(display, Guarded) and isinstance(display.display, Silent)
+    for show in (
+        lambda: display.update(1, 1.0, 1.0, 1.0),
+        lambda: display.update(2, 1.0, 1.0, 1.0),
+        display.close,
+    ):
+        with lost_output():
+            show()
 
 
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere. A closed stdout does not stop the run."""
+"""Progress of a run: a bar on a terminal, a plain line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NARROWEST_BAR, WIDEST_BAR = 8, 24
 
 
 class Display(Protocol):
-    """Called a few times a second, not at every step."""
+    """Called a few times a second, not at every step; the caller survives a closed stdout (`critex.console.lost_output`)."""
 
     def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
         """Show these numbers; NaN means not known yet."""
@@ -34,7 +34,7 @@ def make_display(name: str, total: int, start: int, wanted: bool) -> Display:
     """The display that suits stdout."""
     if not wanted or sys.stdout is None:
         return Silent()
-    return Guarded(Bar(name, total, start) if sys.stdout.isatty() else Lines(name, total))
+    return Bar(name, total, start) if sys.stdout.isatty() else Lines(name, total)
 
 
 class Silent:
@@ -45,27 +45,6 @@ class Silent:
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-class Guarded:
-    """Stops printing when stdout is closed, as after `critex train … | head -1`; the run continues."""
-
-    def __init__(self, display: Display):
-        self.display: Display = display
-
-    def update(self, step: int, sps: float, mean_return: float, bonus: float) -> None:
-        """Show these numbers while stdout is open."""
-        try:
-            self.display.update(step, sps, mean_return, bonus)
-        except (OSError, ValueError):  # a broken pipe, a full disk, a closed file
-            self.display = Silent()
-
-    def close(self) -> None:
-        """Close the display, if it is still there."""
-        try:
-            self.display.close()
-        except (OSError, ValueError):
-            self.display = Silent()
 
 
 class Lines:
