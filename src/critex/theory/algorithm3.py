@@ -106,7 +106,7 @@ class CAE:
         self.b = (targets.unsqueeze(-2) @ phi).squeeze(-2)
         rows = visits.sqrt().unsqueeze(-1) * phi  # Σ φφᵀ over n visits = (√n φ)(√n φ)ᵀ
         for i, each in enumerate(rows.flatten(0, 1)):
-            self.gram.rebuild(each, i if self.gram.memories > 1 else None)
+            self.gram.rebuild(each, i)
 
     def _train(self, visits: Tensor, targets: Tensor) -> None:
         """W ← W − η∇L with L = Σ_t |θᵀφ(s^t,a^t|W) − r^t − γ max Q̄(s'^t)|²; θ is held constant."""
@@ -117,9 +117,8 @@ class CAE:
     def _stored(self, following: Array) -> tuple[Tensor, Tensor]:
         """Visits and sums of targets of every pair, [S, H, nA] each."""
         targets = [self.counts.targets(h, following[:, h]) for h in range(self.shape[1])]
-        return torch.from_numpy(self.counts.visits).flatten(2), torch.from_numpy(
-            np.stack(targets, 1)
-        ).flatten(2)
+        visits, sums = (torch.from_numpy(x).flatten(2) for x in (self.counts.visits, np.stack(targets, 1)))
+        return visits, sums
 
     def bonus(self, phi: Tensor) -> Tensor:
         """β = √(φᵀA⁻¹φ), or β = Δθᵀφ with one Δθ ~ N(0, A⁻¹) for each seed and step: [S, H, nA]."""

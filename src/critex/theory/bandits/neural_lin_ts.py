@@ -32,4 +32,4 @@ class NeuralLinTS(NeuralLinear, Thompson):
         phi = self.phi(x)  # [S, t, width]
         self.b = np.asarray(np.matmul(reward[:, None], phi)[:, 0])
         for i, rows in enumerate(phi):
-            self.gram.rebuild(rows, i if self.gram.memories > 1 else None)
+            self.gram.rebuild(rows, i)
