@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from critex.data.tree import Tree
 from critex.errors import UserError
 from critex.networks.encoder import encoder
+from critex.networks.mlp import mlp
 
 Kind = Literal["compact", "resnet18", "resnet50"]
 Memory = tuple[Tensor, ...]
@@ -176,16 +177,14 @@ class CompactTrunk(nn.Module):
     def __init__(self, space: gym.Space[Any], hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.encode = encoder(space)
-        self.layers: Any = nn.ModuleList(nn.Linear(*pair) for pair in pairwise((self.encode.dim, *hidden)))
+        self.layers = mlp([self.encode.dim, *hidden])
         self.dim = hidden[-1]
 
     def learn(self, obs: Tree) -> None:
         """No running moments to update."""
 
     def forward(self, obs: Tree) -> Tensor:
-        phi: Tensor = self.encode(obs)
-        for layer in self.layers:
-            phi = F.relu(layer(phi))
+        phi: Tensor = self.layers(self.encode(obs))
         return phi
 
 
