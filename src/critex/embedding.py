@@ -91,11 +91,7 @@ class Embedding:
     def dim(self, width: int | None = None) -> int:
         """Length of the features; `width` is the length of CAE+'s projection of the critic's embedding, if any."""
         width = self.critic_dim if width is None else width
-        match self.form:
-            case "state_and_action":
-                return width + self.action_dim
-            case _:
-                return width
+        return width + self.action_dim if self.form == "state_and_action" else width
 
     @property
     def _owner(self) -> nn.Module:
