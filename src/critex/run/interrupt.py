@@ -11,6 +11,8 @@ from typing import Any
 
 from critex.errors import UserError
 
+MESSAGE = b"\nstopping after this step; press again to stop at once, without a checkpoint\n"
+
 
 class Interrupted(UserError):
     """The run was asked to stop and has written its checkpoint. `exit_code` follows the shell's convention."""
@@ -21,10 +23,13 @@ class Interrupted(UserError):
 
 
 class StopSignals:
-    """Records SIGINT and SIGTERM between `catch` and `release`; `caught` is the signal, or 0."""
+    """Records SIGINT and SIGTERM between `catch` and `release`; `caught` is the signal, or 0.
 
-    def __init__(self) -> None:
-        self.caught = 0
+    The first one prints the message on stderr.
+    """
+
+    def __init__(self, message: bytes = MESSAGE) -> None:
+        self.caught, self._message = 0, message
         self._handlers: dict[int, Any] = {}
 
     def catch(self) -> None:
@@ -45,4 +50,4 @@ class StopSignals:
             raise KeyboardInterrupt
         self.caught = signum
         with contextlib.suppress(OSError):  # stderr may be gone
-            os.write(2, b"\nstopping after this step; press again to stop at once, without a checkpoint\n")
+            os.write(2, self._message)

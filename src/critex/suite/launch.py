@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from critex.errors import UserError
 from critex.run.files import disk_errors
@@ -35,7 +34,9 @@ def launch(
     another launcher, or left running by one that was killed, are waited for and never started twice.
     """
     launcher = Launcher(jobs, parallel, place or Here(), Ledger(ledger))
-    signals = _Quiet()
+    signals = StopSignals(
+        b""
+    )  # a message would garble the live table, which shows that the runs are stopping
     signals.catch()
     try:
         with display(title, jobs, parallel) as show:
@@ -51,15 +52,6 @@ def launch(
     if signals.caught:
         raise Interrupted("stopped; the same command continues from here", signals.caught)
     return launcher.failures
-
-
-class _Quiet(StopSignals):
-    """Prints nothing, since that would garble the live table: the table itself shows that the runs are stopping."""
-
-    def _handle(self, signum: int, _: FrameType | None) -> None:
-        if self.caught:
-            raise KeyboardInterrupt
-        self.caught = signum
 
 
 class Launcher:
