@@ -68,10 +68,9 @@ def load_part(name: str, part: Part, states: Any, directory: Path | None = None)
 
 
 def require_id(path: Path, state: dict[str, Any], run_id: str) -> None:
-    """Refuse a checkpoint of another run; those of early versions carry no id."""
+    """Refuse a checkpoint of another run."""
     run = state.get("run")
-    found = run.get("id") if isinstance(run, dict) else None
-    if run_id and found and found != run_id:
+    if run_id and not (isinstance(run, dict) and run.get("id") == run_id):
         raise Damaged(f"{path} belongs to another run")
 
 

@@ -99,7 +99,7 @@ def read_config(run: Path | str) -> tuple[str, dict[str, Any]]:
 
 
 def read_run_id(run: Path) -> str:
-    """The id of a run; empty for runs of early versions, which had none."""
+    """The id of a run; empty if its config names none."""
     return str(_document(run).get("id", ""))
 
 
