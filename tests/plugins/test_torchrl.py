@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,22 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer, Unbounded
-from torchrl.envs import Compose, GymWrapper, RewardSum, SerialEnv, TransformedEnv
+from torchrl.envs import (
+    Compose,
+    GymWrapper,
+    RewardSum,
+    SerialEnv,
+    TransformedEnv,
+)
 from torchrl.envs.utils import check_env_specs
+from torchrl.modules import MLP, NormalParamExtractor, ProbabilisticActor, TanhNormal, ValueOperator
+from torchrl.objectives import ClipPPOLoss, CQLLoss, DDPGLoss, IQLLoss, REDQLoss, SACLoss, TD3Loss
 
 import critex
 from critex.bonus import Gram
 from critex.explorers import _alpha
-from critex.plugins.torchrl import ExplorerLoss, ExplorerTransform, SharedGram
+from critex.plugins import _torchrl_critic
+from critex.plugins.torchrl import ExplorerLoss, ExplorerTransform, SharedGram, critic_of
 
 from .line import Line
 
@@ -80,10 +91,110 @@ def test_continuous_actions_and_a_critic_that_takes_them() -> None:
     def embed(obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         return value[:-1](torch.cat([obs, action], -1))
 
-    transform = ExplorerTransform("cae", 0.5, embed=embed, dim=16, takes_action=True)
+    transform = ExplorerTransform("cae", 0.5, embed=embed, dim=16)
     env = TransformedEnv(base(continuous=True), transform)
     check_env_specs(env)
     assert (env.rollout(10)["next", "bonus"] > 0).all()
+    assert transform.explorer.gram.dim == 16  # type: ignore[union-attr]
+
+
+# Losses that train the critic that they are given, or copies of it.
+
+DEEP = {"depth": 1, "num_cells": 16, "out_features": 1}
+
+
+def losses() -> dict[str, Any]:
+    torch.manual_seed(0)
+    spec = base(continuous=True).action_spec
+    parameters = nn.Sequential(nn.Linear(3, 2), NormalParamExtractor())
+    actor = ProbabilisticActor(
+        TensorDictModule(parameters, ["observation"], ["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        spec=spec,
+        return_log_prob=True,
+    )
+    plain = TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"])
+    # As TorchRL's own scripts write it: the action first, and an MLP that takes any number of inputs.
+    q = ValueOperator(MLP(in_features=4, **DEEP), in_keys=["action", "observation"])
+    value = ValueOperator(MLP(in_features=3, **DEEP), in_keys=["observation"])
+    return {
+        "sac": lambda: SACLoss(actor, q),
+        "td3": lambda: TD3Loss(plain, q, action_spec=spec),
+        "redq": lambda: REDQLoss(actor, q),
+        "cql": lambda: CQLLoss(actor, q),
+        "iql": lambda: IQLLoss(actor, q, value),
+        "ddpg": lambda: DDPGLoss(plain, q),
+        "ppo": lambda: ClipPPOLoss(actor, value),
+        "ppo_module": lambda: ClipPPOLoss(actor, value, functional=False),
+    }
+
+
+def first_layer(loss: Any, network: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias that the loss trains, of the first copy."""
+    params = getattr(loss, f"{network}_params", None)
+    if params is None:
+        layer = getattr(loss, network).module[0]
+        return layer.weight, layer.bias
+    weight, bias = (params["module", "0", name] for name in ("weight", "bias"))
+    return (weight[0], bias[0]) if params.batch_dims else (weight, bias)
+
+
+@pytest.mark.parametrize("name", losses())
+def test_phi_of_the_critic_that_a_loss_trains(name: str) -> None:
+    loss = losses()[name]()
+    transform = ExplorerTransform("cae", 0.5, embed=critic_of(loss))
+    env = TransformedEnv(base(continuous=True), transform)
+    env.rollout(4)
+    phi = transform.explorer.embedding  # type: ignore[union-attr]
+    obs, action = torch.randn(5, 3), torch.randn(5, 1)
+    network = {"ddpg": "value", "ppo": "critic", "ppo_module": "critic"}.get(name, "qvalue") + "_network"
+    inputs = obs if network == "critic_network" else torch.cat([action, obs], -1)
+    before = phi(obs, action)
+    assert before.shape == (5, 17 if network == "critic_network" else 16)  # [φ(s); a] or φ(s,a)
+    before[:, :16].square().sum().backward()  # CAE+ adds such a gradient
+    torch.optim.SGD(loss.parameters(), lr=0.1).step()
+    weight, bias = first_layer(loss, network)
+    torch.testing.assert_close(phi(obs, action)[:, :16], torch.tanh(inputs @ weight.T + bias))
+    assert not torch.allclose(phi(obs, action), before)
+
+
+def test_a_loss_without_a_critic() -> None:
+    with pytest.raises(critex.UserError, match="ExplorerLoss has no critic"):
+        critic_of(ExplorerLoss(explored("rnd").transform[1]))
+
+
+def test_a_critic_that_reads_other_observations() -> None:
+    critic = ValueOperator(MLP(in_features=6, **DEEP), in_keys=["observation", "memory"])
+    with pytest.raises(critex.UserError, match="the critic reads memory; give all"):
+        TransformedEnv(base(), ExplorerTransform(embed=critic))
+
+
+@pytest.mark.parametrize("kind", ["trained", "untrained", "frozen"])
+def test_a_critic_that_nobody_trains_is_reported_once(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_torchrl_critic, "PATIENCE", 10)
+    value = net().requires_grad_(kind != "frozen")
+    env = explored(value=value)
+    env.rollout(5, break_when_any_done=False)
+    if kind == "trained":
+        value[0].weight.data += 0.01
+    env.rollout(40, break_when_any_done=False)
+    assert capsys.readouterr().err.count("critic_of(loss)") == (kind == "untrained")
+
+
+@pytest.mark.parametrize("module", ["torchrl.collectors._runner", "__main__"])
+def test_a_copy_of_the_critic_in_a_worker_is_refused(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = SimpleNamespace(_target=SimpleNamespace(__module__=module))
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: worker)
+    explored("cae", value=net().requires_grad_(False))
+    ExplorerTransform("cae", phi_key="phi", dim=8).build(base())
+    if module == "__main__":  # a whole training in a process of the user's
+        explored("cae")
+        return
+    with pytest.raises(critex.UserError, match="give phi_key= instead"):
+        explored("cae")
 
 
 @pytest.mark.parametrize("n", [1, 2])

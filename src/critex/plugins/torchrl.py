@@ -45,7 +45,16 @@ from torchrl.data import (  # noqa: E402
 from torchrl.envs.transforms import Transform  # noqa: E402
 from torchrl.objectives import LossModule  # noqa: E402
 
-Key = str | tuple[str, ...]
+from critex.plugins._torchrl_critic import (  # noqa: E402
+    Key,
+    Untrained,
+    adapted,
+    critic_of,
+    name_of,
+    refuse_copy,
+)
+
+__all__ = ["ExplorerLoss", "ExplorerTransform", "critic_of"]
 
 
 class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
@@ -55,11 +64,13 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         explorer: any of critex's, such as "cae", "cae_plus", "e3b" or "rnd", or two, as in "rnd+counts".
         alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
             Copies in several processes set their own.
-        embed: φ of the critic, `(obs) → [N, d]`, or `(obs, action) → [N, d]` with takes_action=True;
-            `critex.last_hidden(net)` makes one. Explorers with their own encoder do not need it.
+        embed: φ of the critic: the critic itself, or a function `(obs) → [N, d]` or `(obs, action) → [N, d]`.
+            `critic_of(loss)` is the one to give for losses that train copies of it, such as SACLoss. Explorers with their
+            own encoder do not need it.
         phi_key: instead of `embed`, the entry to which the policy writes φ. Collectors in other processes then compute φ
             with their current weights.
         dim: the length of φ, if `embed` has no attribute `dim`.
+        takes_action: φ takes the action. Needed only where the signature of `embed` does not tell.
         in_keys: observations, ["observation"] by default; several form a dict.
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
             adds its `Gram.increment` and merges those of the others, every `sync_every` steps. Use a new file for
@@ -76,7 +87,7 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         embed: Callable[..., Tensor] | None = None,
         phi_key: Key | None = None,
         dim: int | None = None,
-        takes_action: bool = False,
+        takes_action: bool | None = None,
         in_keys: Sequence[Key] = ("observation",),
         reward_key: Key = "reward",
         bonus_key: Key = "bonus",
@@ -99,10 +110,11 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         self.name, self._alpha, self.seed = explorer, fixed_or_auto(alpha, gamma), seed
         self.options = explorer_options(explorer, options)
         # A tuple, so that the critic's parameters are not registered here.
-        self._critic = (embed, phi_key, dim, takes_action)
+        self._critic = (embed, dim, takes_action)
         self.reward_key, self.bonus_key, self.phi_key = reward_key, bonus_key, phi_key
         self.shared, self.sync_every, self._unsynced = shared, sync_every, 0
         self._pool: SharedGram | None = None
+        self._untrained = Untrained(embed)
         self.explorer: Explorer | None = None
         self._starts: Tensor | None = None
 
@@ -117,9 +129,9 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
             for key in self.in_keys:
                 if key not in env.observation_spec.keys(include_nested=True):
                     raise unknown(
-                        "observation of this environment", _name(key), map(str, env.observation_spec)
+                        "observation of this environment", name_of(key), map(str, env.observation_spec)
                     )
-            spaces = {_name(k): _space(env.observation_spec[k], len(env.batch_size)) for k in self.in_keys}
+            spaces = {name_of(k): _space(env.observation_spec[k], len(env.batch_size)) for k in self.in_keys}
             only = len(spaces) == 1
             observation_space = next(iter(spaces.values())) if only else gym.spaces.Dict(spaces)
             setting = Setting(
@@ -140,16 +152,18 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         return self.explorer
 
     def _embedding(self, space: gym.Space[Any]) -> Embedding:
-        embed, phi_key, dim, takes_action = self._critic
+        embed, dim, takes_action = self._critic
         if dim is None:
             return without_critic(
                 space,
                 f"explorer {self.name} needs φ of your critic: give embed= or phi_key=, or use one with its own "
                 "encoder, such as e3b or rnd",
             )
-        if phi_key is not None:
-            embed = _given_with_action if takes_action else identity
-        assert embed is not None
+        if embed is None:
+            embed, takes_action = _given_with_action if takes_action else identity, bool(takes_action)
+        else:
+            refuse_copy(embed)
+            embed, takes_action = adapted(embed, takes_action, self.in_keys, self.action_key)
         return Embedding.of(embed, dim, space, takes_action=takes_action)
 
     def set_container(self, container: Any) -> None:
@@ -194,8 +208,8 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
 
     @torch.no_grad()
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        explorer = self.build(self.parent)
         reward = next_tensordict.get(self.reward_key)
+        explorer = self.build(self.parent)
         n = reward.numel()
         starts = torch.ones(n, dtype=torch.bool) if self._starts is None else self._starts
         terminated, truncated = (
@@ -213,6 +227,7 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
             episode_start=starts.to(reward.device),
         )
         bonus = explorer.bonus(step).to(reward).reshape(reward.shape)
+        self._untrained.step()
         self._starts = torch.zeros(n, dtype=torch.bool)
         next_tensordict.set(self.bonus_key, bonus)
         alpha = self._alpha.observe(reward.reshape(n), bonus.reshape(n), starts)
@@ -239,10 +254,10 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         if phi and self.phi_key is not None:
             if (given := td.get(self.phi_key, None)) is None:
                 raise UserError(
-                    f"the step has no {_name(self.phi_key)}: phi_key needs a policy that writes it"
+                    f"the step has no {name_of(self.phi_key)}: phi_key needs a policy that writes it"
                 )
             return given.reshape(n, -1)  # type: ignore[no-any-return]
-        entries = {_name(k): td.get(k).reshape(n, *td.get(k).shape[batch:]) for k in self.in_keys}
+        entries = {name_of(k): td.get(k).reshape(n, *td.get(k).shape[batch:]) for k in self.in_keys}
         return next(iter(entries.values())) if len(entries) == 1 else entries
 
     def _action(self, td: TensorDictBase, n: int, batch: int) -> Tensor:
@@ -291,10 +306,6 @@ class ExplorerLoss(LossModule):  # type: ignore[misc]
 def _given_with_action(phi: Tensor, action: Tensor) -> Tensor:
     """φ(s,a) that the policy has already computed."""
     return phi
-
-
-def _name(key: Key) -> str:
-    return key if isinstance(key, str) else ".".join(key)
 
 
 def _space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
