@@ -22,6 +22,7 @@ from torchrl.envs import (
     GymWrapper,
     RewardSum,
     SerialEnv,
+    StepCounter,
     TransformedEnv,
 )
 from torchrl.envs.utils import check_env_specs
@@ -195,6 +196,54 @@ def test_a_copy_of_the_critic_in_a_worker_is_refused(module: str, monkeypatch: p
         return
     with pytest.raises(critex.UserError, match="give phi_key= instead"):
         explored("cae")
+
+
+def memory(transform: Any) -> torch.Tensor:
+    return transform.explorer.gram.matrix().clone()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_evaluation_leaves_reward_and_memory_alone(n: int) -> None:
+    env = explored(n=n, alpha="auto", scope="episodic")
+    env.append_transform(StepCounter())
+    assert (env.rollout(7)["next", "bonus"] > 0).any()
+    explore = env.transform[1]
+    before, alpha = memory(explore), explore.explorer.alpha.state_dict()
+    data = env.eval().rollout(7, break_when_any_done=False)
+    assert (data["next", "reward"] == 1).all() and (data["next", "bonus"] == 0).all()
+    assert torch.equal(memory(explore), before) and explore.explorer.alpha.state_dict() == alpha
+    check_env_specs(env)
+    env.train()
+    first = env.step(env.rand_action(data[..., -1]["next"].exclude("reward")))  # no reset in between
+    assert (first["next", "bonus"] > 0).all()
+    fresh = memory(explored(n=n, scope="episodic").transform[1])
+    added = memory(explore).diagonal(dim1=-2, dim2=-1).sum() - fresh.diagonal(dim1=-2, dim2=-1).sum()
+    assert 0 < added < n * (16 + 1) + 1e-6  # one row each: a new episode
+
+
+def test_a_clone_has_a_memory_of_its_own_in_another_environment() -> None:
+    env = explored(alpha="auto")
+    env.rollout(6)
+    explore = env.transform[1]
+    before, alpha = memory(explore), explore.explorer.alpha.state_dict()
+    other = TransformedEnv(base(2), env.transform.clone())
+    other.rollout(6)
+    assert other.transform[1].explorer.gram.memories == 1 and len(other.transform[1]._alpha._sums) == 2
+    assert torch.equal(memory(explore), before) and explore.explorer.alpha.state_dict() == alpha
+
+
+def test_transforms_that_are_added_later_keep_the_memory() -> None:
+    """TorchRL clones the transforms of an environment that it wraps again."""
+    explore = ExplorerTransform("cae", 0.5, embed=net())
+    env = TransformedEnv(base(), explore)
+    env.rollout(6)
+    env.insert_transform(0, RewardSum())
+    assert env.transform[1] is not explore and env.transform[1].explorer is explore.explorer
+    env = TransformedEnv(env, StepCounter(), auto_unwrap=True)
+    assert env.transform[1].explorer is explore.explorer
+    before = memory(explore)
+    assert (env.rollout(3)["next", "bonus"] > 0).all()  # it is still in training mode
+    assert not torch.equal(memory(explore), before)
 
 
 @pytest.mark.parametrize("n", [1, 2])

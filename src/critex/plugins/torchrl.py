@@ -4,7 +4,7 @@
     env = TransformedEnv(GymEnv("CartPole-v1"), Compose(RewardSum(), explore))
 
 Every step gets ("next", "bonus"), the scaled β, and ("next", "reward") becomes r + αβ. A `RewardSum` before the
-transform still sums the extrinsic reward.
+transform still sums the extrinsic reward. After `env.eval()` there is no bonus, and nothing is remembered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from critex.data.tree import Tree
 from critex.embedding import Embedding, identity
 from critex.errors import UserError, unknown
 from critex.explorers import Elliptical, Explorer, Setting
-from critex.explorers._alpha import HasAlpha, fixed_or_auto
+from critex.explorers._alpha import Alpha, HasAlpha, fixed_or_auto
 from critex.facade._loop import embed_of
 from critex.plugins._common import build_explorer, explorer_options, require_version, without_critic
 from critex.plugins._shared_gram import SharedGram
@@ -42,7 +42,7 @@ from torchrl.data import (  # noqa: E402
     TensorSpec,
     Unbounded,
 )
-from torchrl.envs.transforms import Transform  # noqa: E402
+from torchrl.envs.transforms import Transform, TransformedEnv  # noqa: E402
 from torchrl.objectives import LossModule  # noqa: E402
 
 from critex.plugins._torchrl_critic import (  # noqa: E402
@@ -116,7 +116,8 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
         self._pool: SharedGram | None = None
         self._untrained = Untrained(embed)
         self.explorer: Explorer | None = None
-        self._starts: Tensor | None = None
+        self._starts: Tensor | None = None  # None: the next step begins an episode
+        self._clone_in: int | None = None  # the environment whose explorer a clone has
 
     # Set-up, as soon as the environment is known.
 
@@ -168,8 +169,31 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
 
     def set_container(self, container: Any) -> None:
         super().set_container(container)
-        if self.explorer is None and self.parent is not None:
-            self.build(self.parent)
+        if self.parent is None:
+            return
+        if self._clone_in not in (None, id(_innermost(self.parent))):
+            self.explorer, self._pool, self._starts = None, None, None
+            self._alpha = Alpha(self._alpha.rule or self._alpha.value, self._alpha.gamma)
+        self._clone_in = None
+        self.build(self.parent)
+
+    def clone(self) -> ExplorerTransform:
+        """A transform for another environment, where it begins with an empty memory.
+
+        TorchRL also rebuilds an environment with clones of its transforms; there they keep the memory.
+        """
+        clone: ExplorerTransform = super().clone()
+        if self.container is not None:
+            clone._clone_in = id(_innermost(self.container))
+        return clone
+
+    def train(self, mode: bool = True) -> ExplorerTransform:
+        """`env.eval()` stops bonus and memory until `env.train()`."""
+        # TorchRL also calls eval() on every transform that it attaches, before the environment has it.
+        env = self.container
+        attached = env is not None and env.transform is not None and self in env.transform.modules()
+        super().train(mode or not attached)
+        return self
 
     # Specs: the bonus is listed with the observations, as RewardSum's entries are; the reward loses its bounds.
 
@@ -209,6 +233,9 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
     @torch.no_grad()
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         reward = next_tensordict.get(self.reward_key)
+        if not self.training:
+            self._starts = None
+            return next_tensordict.set(self.bonus_key, torch.zeros_like(reward))
         explorer = self.build(self.parent)
         n = reward.numel()
         starts = torch.ones(n, dtype=torch.bool) if self._starts is None else self._starts
@@ -306,6 +333,13 @@ class ExplorerLoss(LossModule):  # type: ignore[misc]
 def _given_with_action(phi: Tensor, action: Tensor) -> Tensor:
     """φ(s,a) that the policy has already computed."""
     return phi
+
+
+def _innermost(env: Any) -> Any:
+    """The environment without its transforms."""
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
 
 
 def _space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
