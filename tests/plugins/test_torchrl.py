@@ -20,6 +20,7 @@ from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBu
 from torchrl.envs import (
     Compose,
     GymWrapper,
+    ObservationNorm,
     RewardSum,
     SerialEnv,
     StepCounter,
@@ -244,6 +245,25 @@ def test_transforms_that_are_added_later_keep_the_memory() -> None:
     before = memory(explore)
     assert (env.rollout(3)["next", "bonus"] > 0).all()  # it is still in training mode
     assert not torch.equal(memory(explore), before)
+
+
+def test_the_observations_must_not_change_after_it() -> None:
+    norm = {"loc": 5.0, "scale": 2.0, "in_keys": ["observation"]}
+    env = explored(embedding="next_state")
+    env.append_transform(ObservationNorm(**norm))
+    with pytest.raises(critex.UserError, match="ObservationNorm changes the observations after"):
+        env.rollout(3)
+    seen = []
+
+    def embed(obs: torch.Tensor) -> torch.Tensor:
+        seen.append(obs.clone())
+        return obs
+
+    last = ExplorerTransform("cae", embed=embed, dim=3, embedding="next_state")
+    data = TransformedEnv(base(), Compose(ObservationNorm(**norm), last)).rollout(3)
+    torch.testing.assert_close(torch.cat(seen), data["next", "observation"])
+    given = Compose(ExplorerTransform("cae", phi_key="phi", dim=8), ObservationNorm(**norm))
+    TransformedEnv(base(), given).rollout(3, phi_policy())
 
 
 @pytest.mark.parametrize("n", [1, 2])

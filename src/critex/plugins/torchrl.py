@@ -71,7 +71,8 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
             with their current weights.
         dim: the length of φ, if `embed` has no attribute `dim`.
         takes_action: φ takes the action. Needed only where the signature of `embed` does not tell.
-        in_keys: observations, ["observation"] by default; several form a dict.
+        in_keys: observations, ["observation"] by default; several form a dict. Append the transform after all that
+            change them.
         shared: a file through which the copies of this transform in several processes share one lifelong memory: each
             adds its `Gram.increment` and merges those of the others, every `sync_every` steps. Use a new file for
             each run.
@@ -215,7 +216,7 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
     # Stepping.
 
     def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        self.build(self.parent)
+        self._require_last()
         zero = self.parent.full_reward_spec[self.reward_key].zero()
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if self._starts is None or mask is None:
@@ -264,6 +265,15 @@ class ExplorerTransform(HasAlpha, Transform):  # type: ignore[misc]
             if self._unsynced >= self.sync_every:
                 self.sync()
         return next_tensordict
+
+    def _require_last(self) -> None:
+        """A later transform of the observations would change s, but not the s' that this one has seen."""
+        transforms = [t for t in self.container.transform.modules() if isinstance(t, Transform)]
+        for later in transforms[transforms.index(self) + 1 :]:
+            if self.phi_key is None and set(later.out_keys) & set(self.in_keys):
+                raise UserError(
+                    f"{type(later).__name__} changes the observations after ExplorerTransform; append ExplorerTransform last"
+                )
 
     def sync(self) -> None:
         """Share this memory's increment with the other processes, and merge theirs."""
