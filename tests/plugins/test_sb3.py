@@ -13,7 +13,7 @@ import pytest
 import torch
 
 pytest.importorskip("stable_baselines3")
-from sb3_contrib import QRDQN, TQC, RecurrentPPO
+from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -29,20 +29,32 @@ from .line import Line
 SMALL = {"policy_kwargs": {"net_arch": [16, 16]}, "seed": 0, "device": "cpu"}
 OFF = SMALL | {"batch_size": 8, "buffer_size": 500, "learning_starts": 20}
 ON = SMALL | {"n_steps": 32}
-CONTINUOUS = {SAC, TD3, DDPG, TQC}
+CONTINUOUS = {SAC, TD3, DDPG, TQC, CrossQ}
+ON_POLICY = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO]
+LSTM = {"net_arch": [16], "lstm_hidden_size": 16}
+FEEDFORWARD_CRITIC = {RecurrentPPO: {"policy_kwargs": LSTM | {"enable_critic_lstm": False}}}
+
+
+class Masked(Line):
+    """With the masks that MaskablePPO asks for; they allow everything."""
+
+    def action_masks(self) -> Any:
+        return np.ones(2, bool)
 
 
 def vector(n: int = 1, **keywords: Any) -> DummyVecEnv:
-    return DummyVecEnv([lambda: Monitor(Line(**keywords))] * n)
+    return DummyVecEnv([lambda: Monitor(Masked(**keywords))] * n)
 
 
 def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any) -> Any:
     env = options.pop("env", None) or vector(n, continuous=algorithm in CONTINUOUS)
     if algorithm is RecurrentPPO:
         policy = policy.replace("Policy", "LstmPolicy")
-    base = ON if algorithm in (PPO, A2C, RecurrentPPO) else OFF
-    if algorithm in (PPO, RecurrentPPO):
-        base = base | {"n_epochs": 2, "batch_size": 32}
+    base = ON if algorithm in ON_POLICY else OFF
+    if algorithm in (PPO, MaskablePPO, RecurrentPPO):
+        base = base | {"n_epochs": 2}
+    if algorithm in ON_POLICY and algorithm is not A2C:
+        base = base | {"batch_size": 32}
     return algorithm(policy, env, **deepcopy(base | options))  # SB3 writes into policy_kwargs
 
 
@@ -64,10 +76,10 @@ class Keep(BaseCallback):
         return np.concatenate(self.paid)
 
 
-@pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, DDPG, QRDQN, TQC, PPO, A2C])
+@pytest.mark.parametrize("algorithm", [DQN, SAC, TD3, DDPG, QRDQN, TQC, CrossQ, *ON_POLICY])
 @pytest.mark.parametrize("explorer", ["cae", "cae_plus", "rnd"])
 def test_every_algorithm_takes_the_callback(algorithm: Any, explorer: str) -> None:
-    agent = model(algorithm, n=2)
+    agent = model(algorithm, n=2, **FEEDFORWARD_CRITIC.get(algorithm, {}))
     callback = ExplorerCallback(explorer, alpha=0.3)
     agent.learn(64, callback=callback)
     assert callback.bonus is not None and np.isfinite(callback.bonus).all() and callback.bonus.max() > 0
@@ -221,10 +233,6 @@ def test_the_bonus_in_the_rollout_is_ours_and_in_the_returns(algorithm: Any) -> 
                 "episode_starts",
             )
             seen.update({name: getattr(buffer, name).copy() for name in names})
-            buffer.compute_returns_and_advantage(
-                last_values=self.locals["values"], dones=self.locals["dones"]
-            )
-            np.testing.assert_array_equal(buffer.returns, seen["returns"])
 
     agent.learn(96, callback=[callback, Look()])
 
@@ -237,6 +245,64 @@ def test_the_bonus_in_the_rollout_is_ours_and_in_the_returns(algorithm: Any) -> 
     np.testing.assert_allclose(seen["rewards"] - 1.0, expected, atol=1e-6)
     np.testing.assert_allclose(callback.bonus, np.array(expected) / 0.5, atol=1e-6)
     assert not np.allclose(seen["returns"], 0)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("algorithm", ON_POLICY)
+def test_advantages_and_returns_are_those_of_reward_and_bonus(algorithm: Any, truncate: bool) -> None:
+    agent, seen = model(algorithm, env=vector(3, truncate=truncate), gamma=0.9, gae_lambda=0.8), []
+    compute = agent.rollout_buffer.compute_returns_and_advantage
+
+    def watched(last_values: torch.Tensor, dones: Any) -> None:
+        compute(last_values=last_values, dones=dones)
+        seen.append((last_values.numpy(force=True).ravel(), dones))
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer, (last_values, dones) = self.model.rollout_buffer, seen[0]  # SB3's own
+            seen.clear()
+            values = np.concatenate([buffer.values, last_values[None]]).astype(np.float64)
+            going = 1.0 - np.concatenate([buffer.episode_starts[1:], dones[None]])
+            advantage, tail = np.zeros_like(values[1:]), 0.0
+            for t in reversed(range(len(advantage))):
+                delta = buffer.rewards[t] + 0.9 * going[t] * values[t + 1] - values[t]
+                advantage[t] = tail = delta + 0.9 * 0.8 * going[t] * tail
+            np.testing.assert_allclose(buffer.advantages, advantage, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(buffer.returns, advantage + values[:-1], rtol=1e-5, atol=1e-6)
+
+    agent.rollout_buffer.compute_returns_and_advantage = watched
+    explorer = ExplorerCallback("counts", alpha=0.5)
+    agent.learn(192, callback=[explorer, Look()])
+    assert explorer.bonus.min() > 0
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("algorithm", ON_POLICY)
+def test_the_audit_compares_the_returns_with_the_value_of_the_last_state(
+    algorithm: Any, truncate: bool
+) -> None:
+    class Stale(BaseCallback):
+        """Computes the returns again, as if the last state acted in were the state after it."""
+
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.model.rollout_buffer
+            last = torch.from_numpy(buffer.values[-1])
+            buffer.compute_returns_and_advantage(last_values=last, dones=self.locals["dones"])
+
+    for mistake, problems in (([], []), ([Stale()], ["bonus in returns"])):
+        envs = [critex.audit.Recorder(Masked(truncate=truncate)) for _ in range(2)]
+        agent = model(algorithm, env=DummyVecEnv([lambda env=env: env for env in envs]))
+        explorer = ExplorerCallback("counts", alpha=0.5)
+        watch = critex.sb3.AuditCallback(explorer)
+        agent.learn(64, callback=[explorer, *mistake, watch])
+        found = critex.audit.audit(watch.record(), envs)
+        assert found.problems == problems, str(found)
 
 
 @pytest.mark.parametrize("truncate", [False, True])
@@ -345,11 +411,8 @@ def test_recurrent_ppo_where_the_critic_has_a_state_embedding() -> None:
     with pytest.raises(critex.UserError, match="no layer below its LSTM"):
         agent.learn(64, callback=ExplorerCallback("cae"))
     model(RecurrentPPO, n=2).learn(64, callback=ExplorerCallback("e3b"))
-    small = {"net_arch": [16], "lstm_hidden_size": 16}
-    feedforward = small | {"enable_critic_lstm": False}
-    model(RecurrentPPO, n=2, policy_kwargs=feedforward).learn(64, callback=ExplorerCallback("cae_plus"))
     env = vector(1, kind="image")
-    model(RecurrentPPO, env=env, policy="CnnPolicy", policy_kwargs=small).learn(
+    model(RecurrentPPO, env=env, policy="CnnPolicy", policy_kwargs=LSTM).learn(
         32, callback=ExplorerCallback("cae")
     )
 
@@ -475,14 +538,15 @@ def test_inverse_dynamics_predict_actions_as_sb3_stores_them(algorithm: Any, bou
     assert inverse.low.tolist() == [-bound] and inverse.high.tolist() == [bound]
 
 
-def test_alpha_zero_changes_nothing() -> None:
-    for algorithm in (PPO, SAC):
-        weights = []
-        for callback in (None, ExplorerCallback("cae", alpha=0.0)):
-            agent = model(algorithm)
-            agent.learn(64, callback=callback)
-            weights.append(torch.cat([p.flatten() for p in agent.policy.parameters()]))
-        assert torch.equal(*weights)
+@pytest.mark.parametrize("algorithm", [SAC, CrossQ, *ON_POLICY])
+def test_alpha_zero_changes_nothing(algorithm: Any) -> None:
+    options = FEEDFORWARD_CRITIC.get(algorithm, {})
+    weights = []
+    for callback in (None, ExplorerCallback("cae", alpha=0.0)):
+        agent = model(algorithm, n=2, **options)
+        agent.learn(192, callback=callback)
+        weights.append(torch.cat([x.flatten() for x in agent.policy.state_dict().values()]))
+    assert torch.equal(*weights)
 
 
 def test_n_step_buffers_teach_pairs_of_one_step() -> None:

@@ -7,8 +7,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import obs_as_tensor
+from torch import Tensor
 
 from critex.data.tree import tree_map
 from critex.errors import UserError
@@ -62,11 +65,24 @@ class AuditCallback(BaseCallback):
             ended=rollout.ended.numpy(force=True),
             returns=buffer.returns.copy(),
             values=buffer.values.copy(),
-            last_values=self.locals["values"].numpy(force=True),
+            last_values=self._last_values(),
             gamma=buffer.gamma,
             gae_lambda=buffer.gae_lambda,
             bootstrapped=np.where(rollout.truncated.numpy(force=True), added, 0.0),
         )
+
+    @torch.no_grad()
+    def _last_values(self) -> NDArray[Any]:
+        """V(s_T) [N, 1] from the policy: `values` of sb3-contrib's locals is V of the state before."""
+        model: Any = self.model
+        recurrent: tuple[Any, ...] = ()
+        if hasattr(model, "_last_lstm_states"):
+            starts = torch.as_tensor(self.locals["dones"], dtype=torch.float32, device=model.device)
+            recurrent = (model._last_lstm_states.vf, starts)
+        values: Tensor = model.policy.predict_values(
+            obs_as_tensor(self.locals["new_obs"], model.device), *recurrent
+        )
+        return values.numpy(force=True)
 
     def _append(self, bonus: NDArray[np.float64]) -> None:
         self._bonus.append(bonus)

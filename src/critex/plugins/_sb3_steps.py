@@ -67,6 +67,17 @@ def transitions(
     return steps if model.device.type == "cpu" else steps.to(model.device)
 
 
+def discounted(bonus: NDArray[np.float64], starts: Flags, decay: float) -> NDArray[np.float64]:
+    """Σₖ decayᵏ bonus[t+k] to the end of the episode, or of the steps, [T, N]: the bonus's share of GAE, with decay = γλ.
+
+    The value V(s_T) behind the last step is SB3's, so it has no share.
+    """
+    sums = bonus.copy()
+    for t in reversed(range(len(sums) - 1)):
+        sums[t] += decay * ~starts[t + 1] * sums[t + 1]
+    return sums
+
+
 def replayed_pairs(model: Any, generator: torch.Generator) -> Transition:
     """A batch (s, a, s') of the replay buffer; with n-step returns, s' is still the next state."""
     buffer, normalizer = model.replay_buffer, model.get_vec_normalize_env()

@@ -7,7 +7,8 @@ SB3 alternates between collecting steps and training. When it has collected, and
 
 - SAC, TD3, DDPG, DQN, TQC, QR-DQN: in the replay buffer, before any batch can be drawn from it. T is `train_freq`. With
   `VecNormalize` SB3 stores the original reward, so α is in the unit of the raw reward.
-- PPO, A2C, RecurrentPPO: in the rollout buffer, and SB3's own `compute_returns_and_advantage` runs again, on the sum.
+- PPO, A2C, TRPO, MaskablePPO, RecurrentPPO: in the rollout buffer. Advantages and returns are linear in the rewards, so
+  those that SB3 has computed get the bonus's own.
 
 The critic does not change while SB3 collects, so one pass of it gives the same φ as a pass at every step.
 """
@@ -43,7 +44,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer  # noqa: E40
 
 from critex.plugins._sb3_audit import AuditCallback  # noqa: E402
 from critex.plugins._sb3_critic import critic_embedding, critic_optimizer  # noqa: E402
-from critex.plugins._sb3_steps import newest_steps, replayed_pairs, transitions  # noqa: E402
+from critex.plugins._sb3_steps import discounted, newest_steps, replayed_pairs, transitions  # noqa: E402
 
 __all__ = ["AuditCallback", "ExplorerCallback", "critic_embedding"]
 
@@ -172,7 +173,9 @@ class ExplorerCallback(HasAlpha, BaseCallback):
             buffer.observations, buffer.actions, np.stack(self._rewards), self.locals["new_obs"], starts
         )
         buffer.rewards += bonus.astype(buffer.rewards.dtype)
-        buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
+        advantage = discounted(bonus, starts, buffer.gamma * buffer.gae_lambda)
+        buffer.advantages += advantage
+        buffer.returns += advantage
         if self.training.optimizer is not None:
             assert self.rollout is not None
             self._pairs = self.explorer.prepare(self.rollout).map(lambda x: x.flatten(0, 1))
