@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("stable_baselines3")
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
@@ -486,6 +486,23 @@ def test_after_an_interrupt_only_learn_with_the_callback_trains_the_explorer(alg
 
     assert not trained() and not trained(reset_num_timesteps=False)
     assert trained(callback=callback)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_a_second_callback_in_the_same_learn_is_refused(algorithm: Any) -> None:
+    agent, callback = model(algorithm), ExplorerCallback("rnd")
+    for second in (callback, ExplorerCallback("rnd"), ExplorerCallback("icm", fresh=True)):
+        for first in (callback, ExplorerCallback("rnd")):
+            with pytest.raises(critex.UserError, match="one ExplorerCallback"):
+                agent.learn(64, callback=[first, CallbackList([second])])
+            agent.learn(64)
+            assert first.training.loss is None and first.training._hook is None
+    for _ in range(2):
+        agent.learn(64, callback=callback)
+        agent.learn(64, callback=ExplorerCallback("rnd"), reset_num_timesteps=False)
+    combined = ExplorerCallback("cae+rnd", fresh=True)
+    agent.learn(64, callback=combined)
+    assert combined.training.loss is not None and combined.bonus.max() > 0
 
 
 def test_monitor_and_evaluation_stay_extrinsic() -> None:

@@ -86,6 +86,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         self._rewards: list[Any] = []  # of each step, before SB3 adds γV where an episode was truncated
         self._last: Any = None  # the last s'; a model that still has it continues without a reset
         self._memory: _Memory | None = None  # on the model of the last `learn`
+        self._learn: Any = None  # its `start_time`, an object that each `learn` makes anew
 
     # Set-up.
 
@@ -104,6 +105,8 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         earlier = model.__dict__.get("critex")
         if isinstance(earlier, _Memory):
             earlier.callback.training.detach()
+            if earlier.callback._learn is model.start_time:
+                raise UserError('learn() takes one ExplorerCallback; combine explorers as in "cae+rnd"')
         if self._memory is None or earlier is not self._memory:
             if self._memory is not None:  # another model's
                 self._memory.keep()
@@ -113,6 +116,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
             self._memory = model.critex = _Memory(self)
         if self._last is None or model._last_obs is not self._last:
             self._starts = np.ones(model.n_envs, dtype=bool)
+        self._learn = model.start_time
         self.training.attach()
 
     def _build(self, model: Any) -> None:
