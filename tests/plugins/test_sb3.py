@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -18,11 +19,14 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
+from torch import nn
 
 import critex
 from critex.explorers import _alpha
-from critex.plugins.sb3 import ExplorerCallback
+from critex.plugins.sb3 import ExplorerCallback, critic_embedding
 
 from .line import Line
 
@@ -46,7 +50,7 @@ def vector(n: int = 1, **keywords: Any) -> DummyVecEnv:
     return DummyVecEnv([lambda: Monitor(Masked(**keywords))] * n)
 
 
-def model(algorithm: Any, n: int = 1, policy: str = "MlpPolicy", **options: Any) -> Any:
+def model(algorithm: Any, n: int = 1, policy: Any = "MlpPolicy", **options: Any) -> Any:
     env = options.pop("env", None) or vector(n, continuous=algorithm in CONTINUOUS)
     if algorithm is RecurrentPPO:
         policy = policy.replace("Policy", "LstmPolicy")
@@ -415,6 +419,85 @@ def test_recurrent_ppo_where_the_critic_has_a_state_embedding() -> None:
     model(RecurrentPPO, env=env, policy="CnnPolicy", policy_kwargs=LSTM).learn(
         32, callback=ExplorerCallback("cae")
     )
+
+
+class Dueling(nn.Module):
+    """Q = V + A − mean A, whose two layers at the end have the same input φ."""
+
+    def __init__(self, features: int, actions: int) -> None:
+        super().__init__()
+        self.below = nn.Sequential(nn.Linear(features, 16), nn.ReLU())
+        self.value, self.advantage = nn.Linear(16, 1), nn.Linear(16, actions)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        phi = self.below(features)
+        advantage = self.advantage(phi)
+        return self.value(phi) + advantage - advantage.mean(-1, keepdim=True)
+
+
+class DuelingNetwork(QNetwork):
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.q_net = Dueling(self.features_dim, int(self.action_space.n))
+
+
+class DuelingPolicy(DQNPolicy):
+    def make_q_net(self) -> Any:
+        return DuelingNetwork(**self._update_features_extractor(self.net_args, features_extractor=None))
+
+
+class DeepPolicy(ActorCriticPolicy):
+    """With a hidden layer in the value head."""
+
+    def _build(self, schedule: Any) -> None:
+        super()._build(schedule)
+        self.value_net = nn.Sequential(nn.Linear(16, 8), nn.Sequential(nn.Tanh(), nn.Linear(8, 1)))
+        self.optimizer = self.optimizer_class(self.parameters(), lr=schedule(1))
+
+
+class Bilinear(nn.Module):
+    """A head without a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Bilinear(16, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x, x)
+
+
+def test_a_custom_head_gives_the_input_of_its_last_linear_layer() -> None:
+    agent = model(PPO, policy=DeepPolicy)
+    agent.learn(32, callback=ExplorerCallback("cae_plus"))
+    obs, policy = torch.rand(4, 3), agent.policy
+    hidden = policy.value_net[0](policy.mlp_extractor.forward_critic(obs)).tanh()
+    torch.testing.assert_close(critic_embedding(agent).phi(obs), hidden)
+
+
+def test_a_head_with_two_layers_at_its_end_needs_the_name_of_one() -> None:
+    for layer, message in ((None, "several layers could be the last: .* layer="), ("valeu", "mean value")):
+        with pytest.raises(critex.UserError, match=message):
+            model(DQN, policy=DuelingPolicy).learn(60, callback=ExplorerCallback("cae", layer=layer))
+    agent = model(DQN, policy=DuelingPolicy)
+    agent.learn(60, callback=ExplorerCallback("cae_plus", layer="value"))
+    obs = torch.rand(4, 3)
+    torch.testing.assert_close(critic_embedding(agent, "value").phi(obs), agent.q_net.q_net.below(obs))
+
+
+def test_explorers_that_need_no_critic_take_any_head() -> None:
+    def without_linear() -> Any:
+        agent = model(PPO)
+        agent.policy.value_net = Bilinear()
+        return agent
+
+    for explorer in ("rnd", "counts"):
+        model(DQN, policy=DuelingPolicy).learn(60, callback=ExplorerCallback(explorer))
+        without_linear().learn(32, callback=ExplorerCallback(explorer))
+    with pytest.raises(critex.UserError, match=r"no nn\.Linear.* e3b or rnd"):
+        without_linear().learn(32, callback=ExplorerCallback("cae"))
+    stranger = SimpleNamespace(policy=nn.Module(), action_space=gym.spaces.Discrete(2))
+    with pytest.raises(critex.UserError, match="no critic in Module.* e3b or rnd"):
+        critic_embedding(stranger).phi(torch.zeros(1, 3))
 
 
 @pytest.mark.parametrize(("algorithm", "explorer"), [(SAC, "cae"), (PPO, "cae_plus"), (DQN, "e3b")])

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import Tensor, nn
 
 from critex.data.tree import Tree, tree_map
 from critex.embedding import Embedding
-from critex.errors import UserError
+from critex.networks.hidden import last_hidden
 from critex.plugins._common import flattened, scaled_actions, without_critic
 
 
-def critic_embedding(model: Any) -> Embedding:
-    """φ of the model's critic, found by the critic's structure and not by the algorithm's name."""
-    policy, actions = model.policy, model.action_space
-    if q_net := getattr(policy, "q_net", None) or getattr(policy, "quantile_net", None):
-        q = QTrunk(q_net)
-        return Embedding.of(q.phi, q.dim, actions, takes_action=False)
+def critic_embedding(model: Any, layer: str | None = None) -> Embedding:
+    """φ of the model's critic, found by the critic's structure and not by the algorithm's name.
+
+    `layer` names the linear layer of the critic's head whose input is φ; by default it is the last one.
+    """
+    actions = model.action_space
+    if isinstance(model, OffPolicyAlgorithm):
+        actions = scaled_actions(actions)
+    try:
+        trunk = _trunk(model.policy, layer)
+    except NoPhi as reason:
+        return without_critic(
+            actions, f"{reason}, or use an explorer with its own encoder, such as e3b or rnd"
+        )
+    return Embedding.of(trunk.phi, trunk.dim, actions, takes_action=isinstance(trunk, TwinTrunk))
+
+
+def _trunk(policy: Any, layer: str | None) -> QTrunk | TwinTrunk | ValueTrunk:
+    net = getattr(policy, "q_net", None) or getattr(policy, "quantile_net", None)
+    if hasattr(net, "q_net") or hasattr(net, "quantile_net"):
+        return QTrunk(net, layer)
     if hasattr(getattr(policy, "critic", None), "q_networks"):
-        twin = TwinTrunk(policy.critic)
-        return Embedding.of(twin.phi, twin.dim, scaled_actions(actions), takes_action=True)
+        return TwinTrunk(policy.critic, layer)
     if hasattr(policy, "mlp_extractor") and hasattr(policy, "value_net"):
-        value = ValueTrunk(policy)
-        if value.dim == 0:
-            return without_critic(
-                actions,
-                "this policy has no layer below its LSTM, so its critic has no φ(s) of a single observation; give it "
-                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False), or use an "
-                "explorer with its own encoder, such as e3b or rnd",
-            )
-        return Embedding.of(value.phi, value.dim, actions, takes_action=False)
-    raise UserError(
-        f"critex.sb3 finds no critic in {type(policy).__name__}; it knows DQN, SAC, TD3, DDPG, PPO and A2C, and QR-DQN, "
-        "TQC and RecurrentPPO of sb3-contrib"
-    )
+        return ValueTrunk(policy, layer)
+    raise NoPhi(f"critex.sb3 finds no critic in {type(policy).__name__}; derive it from a policy of SB3")
 
 
 def critic_optimizer(model: Any) -> torch.optim.Optimizer:
@@ -46,14 +51,30 @@ def critic_optimizer(model: Any) -> torch.optim.Optimizer:
     return optimizer
 
 
+class NoPhi(Exception):
+    """Why a critic has no usable φ, and what would give it one."""
+
+
+def below_output(head: nn.Module, layer: str | None) -> tuple[Callable[[Tensor], Tensor], int]:
+    """What a critic's head computes up to the input of its last linear layer, or of `layer`; and that input's length."""
+    if layer is None and isinstance(head, nn.Linear):
+        return nn.Identity(), head.in_features
+    if layer is None and isinstance(head, nn.Sequential) and isinstance(head[-1], nn.Linear):
+        return head[:-1], head[-1].in_features
+    if not any(isinstance(module, nn.Linear) for module in head.modules()):
+        raise NoPhi("the critic's head has no nn.Linear, whose input would be φ; give it one")
+    hidden = last_hidden(head, layer)
+    return hidden, hidden.dim
+
+
 class QTrunk(nn.Module):
     """DQN and QR-DQN, whose last layer has one output, or several quantiles, per action."""
 
-    def __init__(self, net: Any) -> None:
+    def __init__(self, net: Any, layer: str | None) -> None:
         super().__init__()
         self.net: Any = net
-        layers = net.q_net if hasattr(net, "q_net") else net.quantile_net
-        self.trunk, self.dim = layers[:-1], layers[-1].in_features
+        head = net.q_net if hasattr(net, "q_net") else net.quantile_net
+        self.trunk, self.dim = below_output(head, layer)
 
     def phi(self, obs: Tree) -> Tensor:
         """φ(s): [..., dim]."""
@@ -65,12 +86,12 @@ class QTrunk(nn.Module):
 
 
 class TwinTrunk(nn.Module):
-    """SAC, TD3, DDPG and TQC: the first of their critics."""
+    """SAC, TD3, DDPG, TQC and CrossQ: the first of their critics."""
 
-    def __init__(self, critic: Any) -> None:
+    def __init__(self, critic: Any, layer: str | None) -> None:
         super().__init__()
         self.critic: Any = critic
-        self.trunk, self.dim = critic.q_networks[0][:-1], critic.q_networks[0][-1].in_features
+        self.trunk, self.dim = below_output(critic.q_networks[0], layer)
 
     def phi(self, obs: Tree, action: Tensor) -> Tensor:
         """φ(s,a): [..., dim]."""
@@ -85,17 +106,22 @@ class TwinTrunk(nn.Module):
 
 
 class ValueTrunk(nn.Module):
-    """PPO, A2C and RecurrentPPO; with an LSTM in the critic, the layers below it (dim = 0: there are none)."""
+    """PPO, A2C, TRPO, MaskablePPO and RecurrentPPO; with an LSTM in the critic, the layers below it."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, layer: str | None) -> None:
         super().__init__()
         self.policy: Any = policy
         recurrent = hasattr(policy, "lstm_actor")
-        self.dim: int = policy.value_net.in_features
         self.below_lstm = recurrent and (policy.lstm_critic is not None or policy.shared_lstm)
-        if self.below_lstm:
-            has_layers = any(True for _ in policy.vf_features_extractor.parameters())
-            self.dim = policy.features_dim if has_layers else 0
+        if not self.below_lstm:
+            self.trunk, self.dim = below_output(policy.value_net, layer)
+        elif any(True for _ in policy.vf_features_extractor.parameters()):
+            self.dim = policy.features_dim
+        else:
+            raise NoPhi(
+                "this policy has no layer below its LSTM, so its critic has no φ(s) of a single observation; give it "
+                "a features extractor with layers, set policy_kwargs=dict(enable_critic_lstm=False)"
+            )
         # Without an LSTM, RecurrentPPO's critic begins with its own linear layer.
         self.has_own_input = recurrent and not self.below_lstm
 
@@ -110,5 +136,4 @@ class ValueTrunk(nn.Module):
             return phi
         if self.has_own_input:
             phi = self.policy.critic(phi)
-        value: Tensor = self.policy.mlp_extractor.forward_critic(phi)
-        return value
+        return self.trunk(self.policy.mlp_extractor.forward_critic(phi))

@@ -5,8 +5,8 @@
 SB3 alternates between collecting steps and training. When it has collected, and before it trains, the callback adds
 αβ of all the new steps [T, N] to the rewards that SB3 has stored:
 
-- SAC, TD3, DDPG, DQN, TQC, QR-DQN: in the replay buffer, before any batch can be drawn from it. T is `train_freq`. With
-  `VecNormalize` SB3 stores the original reward, so α is in the unit of the raw reward.
+- SAC, TD3, DDPG, DQN, TQC, CrossQ, QR-DQN: in the replay buffer, before any batch can be drawn from it. T is
+  `train_freq`. With `VecNormalize` SB3 stores the original reward, so α is in the unit of the raw reward.
 - PPO, A2C, TRPO, MaskablePPO, RecurrentPPO: in the rollout buffer. Advantages and returns are linear in the rewards, so
   those that SB3 has computed get the bonus's own.
 
@@ -55,6 +55,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     Args:
         explorer: any of critex's, such as "cae", "cae_plus", "e3b" or "rnd", or two, as in "rnd+counts".
         alpha: exploration coefficient α: a number, or "auto", which sets it from the scales of rewards and bonuses.
+        layer: name of the linear layer in the critic's head whose input is φ, if the head has several at its end.
         fresh: forget the memory that an earlier callback left on the model, or that was saved with it.
         options: options of the explorer, such as ridge=1.0, strategy="thompson" or scope="episodic".
 
@@ -70,12 +71,13 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         explorer: str = "cae",
         alpha: float | Literal["auto"] = 0.1,
         *,
+        layer: str | None = None,
         fresh: bool = False,
         verbose: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(verbose)
-        self.name, self._alpha, self.fresh = explorer, fixed_or_auto(alpha), fresh
+        self.name, self._alpha, self.layer, self.fresh = explorer, fixed_or_auto(alpha), layer, fresh
         self.options = explorer_options(explorer, options)
         self.rollout: Transition | None = None
         """The steps [T, N] that SB3 collected last, as the explorer saw them."""
@@ -120,7 +122,8 @@ class ExplorerCallback(HasAlpha, BaseCallback):
         self.training.attach()
 
     def _build(self, model: Any) -> None:
-        setting = Setting(critic_embedding(model), model.observation_space, model.n_envs, model.seed or 0)
+        embedding = critic_embedding(model, self.layer)
+        setting = Setting(embedding, model.observation_space, model.n_envs, model.seed or 0)
         self._alpha = Alpha(self._alpha.rule or self.alpha, model.gamma)
         self.explorer = build_explorer(self.name, self._alpha, self.options, setting, rollouts=self.on_policy)
         self._num_envs, optimizer = model.n_envs, critic_optimizer(model)
