@@ -173,7 +173,8 @@ def _map(fn: Any, x: Any) -> Any:
 
 
 def _tensors(x: Any) -> list[Tensor]:
-    """Every tensor in nested tuples, lists and dicts."""
-    found: list[Tensor] = []
-    _map(found.append, x)
-    return found
+    """Every tensor in nested tuples, lists and mappings, such as dicts and TensorDicts."""
+    if isinstance(x, Tensor):
+        return [x]
+    parts = x.values() if hasattr(x, "values") else x if isinstance(x, tuple | list) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]

@@ -13,9 +13,9 @@ from torchrl.objectives import LossModule
 
 from critex.console import notice
 from critex.data.tree import Tree
-from critex.embedding import last_hidden
 from critex.errors import UserError
 from critex.facade._loop import form_of
+from critex.networks.hidden import last_hidden
 
 Key = str | tuple[str, ...]
 CRITICS = ("qvalue_network", "value_network", "critic_network")
