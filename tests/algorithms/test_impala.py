@@ -72,8 +72,8 @@ def test_the_papers_parameter_counts(actions: int, base: int) -> None:
 
 def test_the_compact_network_is_the_default_without_a_gpu() -> None:
     cfg = Config(device="cpu")
-    assert cfg.network == "compact" and cfg.hidden == (256,)
-    assert Config(network="paper").hidden == (1024,)
+    assert cfg.network == "compact" and cfg.widths == (256,)
+    assert Config(network="paper").widths == (1024,)
     net = Network(SPACE, 16, cfg)
     assert isinstance(net.trunk[0], NetHack) and sum(p.numel() for p in net.parameters()) < 1_000_000
 

@@ -82,7 +82,6 @@ class Config(ExplorationConfig, RunConfig):
         if self.network == "auto":
             gpu = self.device != "cpu" and torch.cuda.is_available()
             self.network = "paper" if gpu else "compact"
-        self.hidden = self.hidden or ((1024,) if self.network == "paper" else (256,))
         if self.ray_address and not self.workers:
             raise UserError("ray_address sets where workers run; also set their number with --workers")
         if self.bonus_in == "value":
@@ -95,15 +94,20 @@ class Config(ExplorationConfig, RunConfig):
                 "a shorter --unroll"
             )
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """`hidden`, or the one layer that the network has if it is empty."""
+        return self.hidden or ((1024,) if self.network == "paper" else (256,))
+
 
 class Network(nn.Module):
     """s → φ(s) → LSTM → π(·|s) and V(s)."""
 
     def __init__(self, space: gym.Space[Any], num_actions: int, cfg: Config) -> None:
         super().__init__()
-        width = cfg.hidden[-1]
+        width = cfg.widths[-1]
         encode = encoder(space, "paper" if cfg.network == "paper" else "compact")
-        self.trunk = nn.Sequential(encode, mlp([encode.dim, *cfg.hidden]))  # φ
+        self.trunk = nn.Sequential(encode, mlp([encode.dim, *cfg.widths]))  # φ
         self.lstm = nn.LSTM(width, width)
         self.actor = nn.Linear(width, num_actions)
         self.critic = nn.Linear(width, 1)
@@ -171,7 +175,7 @@ class IMPALA:
         )
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "policy"))
         self.updates = 0
-        self.embedding = Embedding.of(self.network.embed, cfg.hidden[-1], action_space, takes_action=False)
+        self.embedding = Embedding.of(self.network.embed, cfg.widths[-1], action_space, takes_action=False)
         size: Literal["paper", "compact"] = "paper" if cfg.network == "paper" else "compact"  # CAE
         setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed, size)  # CAE
         self.explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
