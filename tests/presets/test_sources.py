@@ -10,6 +10,7 @@ import pytest
 
 from critex.algorithms import ALGORITHMS, algorithm_module
 from critex.algorithms.impala import Config
+from critex.cli.train import train_config
 from critex.envs import make
 from critex.errors import UserError
 from critex.explorers import EXPLORERS
@@ -102,13 +103,21 @@ def test_impala_has_the_papers_settings_with_its_presets(preset: str) -> None:
     cpu = default_config("impala", "cae", None, HORN)
     for name, ours in (("num_envs", 8), ("unroll", 80), ("learning_rate", 1e-4)):
         assert getattr(cfg, name) == getattr(defaults, name) == ours != getattr(cpu, name)
+    assert (cfg.network, cfg.widths) == ("paper", (1024,))  # on every device
+
+
+def test_a_flag_changes_the_network_with_its_width() -> None:
+    flags = ["--env", HORN, "--explorer", "cae", "--device", "cpu"]
+    for own, width in (["--preset", "official", "--network", "compact"], 256), (["--network", "paper"], 1024):
+        assert train_config("impala", [*flags, *own]).widths == (width,)
 
 
 @pytest.mark.parametrize("explorer", ["e3b", "rnd", "noveld", "icm", "ride"])
 def test_other_methods_have_the_encoder_that_table_2_counts(explorer: str) -> None:
     widths = {p: default_config("impala", explorer, p, HORN).bonus.width for p in ("paper", "official")}
     assert widths == {"paper": 1024, "official": 1024}
-    assert default_config("impala", explorer, None, HORN).bonus.width == 128  # minihack.toml, for a CPU
+    for algorithm, preset in ("impala", None), ("ppo", "official"):  # the compact network
+        assert default_config(algorithm, explorer, preset, HORN).bonus.width == 128
 
 
 @pytest.mark.parametrize("env", [HORN, "MiniGrid-DoorKey-8x8-v0", "CartPole-v1"])

@@ -152,6 +152,7 @@ _SUITES = (
         preset="official",
         flags="--log-every 6400",
         paper="minihack",
+        version=2,
     ),
     # Chance finds the goals of MultiRoom-N2 and of the wand of death. IMPALA needs more steps on the other tasks than a core
     # makes in an hour, and so does PPO on the paper's Freeze-Horn (docs/minihack.md).
