@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import pytest
@@ -133,6 +134,19 @@ def test_cae_and_e3b_of_the_released_code_have_the_same_alpha_and_scaling(env: s
 )
 def test_alpha_of_the_rivals(alpha: tuple[str, float]) -> None:
     assert said(alpha[0], "official")[0] == said(alpha[0], "paper")[0] == alpha[1]
+
+
+@pytest.mark.parametrize("explorer", ["e3b", "noveld", "e3b*noveld"])
+def test_alpha_of_the_comparison_comes_with_its_scaling(explorer: str) -> None:
+    """α = 1 is for the small bonuses of batch moments that count rows, and for clipped rewards."""
+    for algorithm, preset in product(("ppo", "ppo_recurrent", "impala"), ("paper", "official")):
+        cfg = default_config(algorithm, explorer, preset, HORN)
+        bonus = (cfg.bonus.scaling, cfg.bonus.count_rows)
+        assert (cfg.alpha, cfg.reward_clip, bonus) == (1.0, 1.0, ("batch", True))
+    for algorithm, env in ("dqn", HORN), ("ppo", "CartPole-v1"), ("sac", "Hopper-v4"):
+        assert paper(algorithm, env, explorer).alpha <= 0.1
+    doors = [default_config("ppo", explorer, preset, "MiniGrid-DoorKey-8x8-v0") for preset in ("paper", None)]
+    assert doors[0].alpha == doors[1].alpha and doors[0].bonus == doors[1].bonus  # the family's
 
 
 # --- names ---
