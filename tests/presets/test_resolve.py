@@ -81,5 +81,5 @@ def test_every_combination_of_names_gives_a_config() -> None:
 def test_options_for_a_loop_of_ones_own() -> None:
     assert preset_options(EllipticalConfig, "official")["ridge"] == 0.1
     plus = preset_options(CAEPlusConfig, "official")
-    assert plus["bias_in_bonus"] is False and "u_dim" not in plus
+    assert plus["bias_in_bonus"] is False and not {"u_dim", "hidden"} & plus.keys()
     assert "bias_in_bonus" not in preset_options(EllipticalConfig, "paper")

@@ -129,6 +129,12 @@ def test_cae_and_e3b_of_the_released_code_have_the_same_alpha_and_scaling(env: s
         assert (cfg.bonus.scaling, cfg.bonus.count_rows, cfg.bonus.scope) == ("batch", True, "episodic")
 
 
+@pytest.mark.parametrize(("env", "rows"), [(HORN, 256), ("MiniGrid-DoorKey-8x8-v0", 64), ("CartPole-v1", 64)])
+def test_inverse_dynamics_of_the_released_code(env: str, rows: int) -> None:
+    bonus = default_config("impala", "cae_plus", "official", env).bonus
+    assert (bonus.u_dim, bonus.hidden) == (rows, 256)
+
+
 @pytest.mark.parametrize(
     "alpha", [("rnd", 0.001), ("icm", 0.1), ("ride", 0.1), ("noveld", 1.0), ("e3b", 1.0)]
 )

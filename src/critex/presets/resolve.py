@@ -74,11 +74,14 @@ def settings(algorithm: str, explorer: str, preset: str | None, env: str) -> Set
 
 
 def preset_options(config: type[Any], preset: str) -> Table:
-    """The preset's values for the options `config` of CAE or CAE+, independent of algorithm and environment."""
+    """The preset's values for the options `config` of CAE or CAE+, independent of algorithm and environment.
+
+    The sizes of networks are left out: they suit a source's own φ.
+    """
     if preset not in presets():
         raise unknown("preset", preset, presets())
     options = _read(preset, "", "cae_plus", "").exploration or {}
-    known = {option.name for option in fields(config)}
+    known = {option.name for option in fields(config)} - {"u_dim", "hidden"}
     return {name: value for name, value in options["bonus"].items() if name in known}
 
 
