@@ -22,8 +22,7 @@ from critex.algorithms.impala import IMPALA, Config, make_worker
 from critex.algorithms.ray_workers import Gain, RayWorkers, RemoteWorker, SharedMemory, difference, joined
 from critex.bonus import WelfordScaler
 from critex.errors import UserError
-from critex.explorers import CAEPlusConfig, EllipticalConfig
-from critex.explorers._encoder import EncoderConfig
+from critex.explorers import CAEPlusConfig, EllipticalConfig, RNDConfig
 from critex.run import Run, to_dict
 from tests.algorithms.conftest import QUIET, metrics
 
@@ -84,7 +83,7 @@ def test_an_episodic_memory_stays_where_it_is() -> None:
 
 
 def test_workers_have_the_explorers_networks_and_levels_of_their_own() -> None:
-    cfg = Config(explorer="rnd", bonus=EncoderConfig(width=8), **CART)
+    cfg = Config(explorer="rnd", bonus=RNDConfig(width=8), **CART)
     learner = make_worker(cfg, CPU).agent
     with torch.no_grad():
         for parameter in learner.explorer.parameters():

@@ -36,6 +36,13 @@ def test_closed_forms() -> None:
     assert explorer.loss(flat(STEPS)).item() == pytest.approx(expected)
 
 
+def test_the_mean_square_of_the_error() -> None:
+    """In place of its length, in bonus and loss."""
+    explorer = known(error="mse", forward_coef=2.0, inverse_coef=0.0)
+    assert explorer.bonus_rollout(STEPS).flatten().tolist() == [25 / D, 4 / D]
+    assert explorer.loss(flat(STEPS)).item() == 29 / D
+
+
 def test_the_gradient_reaches_both_embeddings() -> None:
     """φ(s') is not held fixed."""
     torch.manual_seed(0)

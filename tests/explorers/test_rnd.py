@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from critex.errors import UserError
-from critex.explorers import RND
-from critex.explorers._encoder import EncoderConfig
+from critex.explorers import RND, RNDConfig
 from critex.explorers.rnd import Novelty
 from tests.explorers.rollouts import episode, flat, place, rollout
 
@@ -23,14 +22,14 @@ class Zero(nn.Module):
 @pytest.mark.parametrize("found", [torch.zeros(2, 3), 1.0])
 def test_a_raw_bonus_of_another_shape_is_one_line(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RND, "raw", lambda self, steps: found)
-    explorer = RND(EncoderConfig(), place())
+    explorer = RND(RNDConfig(), place())
     with pytest.raises(UserError, match=r"RND.raw must return a tensor \[20, \d\], as the reward; got"):
         explorer.bonus_rollout(rollout(20))
 
 
 def test_closed_form() -> None:
     """p(s') = s', t = 0: the length of s', not its square."""
-    explorer = RND(EncoderConfig(), place(num_envs=1))
+    explorer = RND(RNDConfig(), place(num_envs=1))
     explorer.novelty = Novelty(nn.Identity(), Zero())
     steps = episode([[9.0, 9.0, 9.0, 9.0], [3.0, 4.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     assert explorer.bonus_rollout(steps).flatten().tolist() == [5.0, 2.0]
@@ -39,7 +38,7 @@ def test_closed_form() -> None:
 
 
 def test_target_and_predictor_differ_and_only_the_predictor_learns() -> None:
-    explorer = RND(EncoderConfig(width=8), place())
+    explorer = RND(RNDConfig(width=8), place())
     size = (4 * 8 + 8) + (8 * 8 + 8) + (8 * 8 + 8)
     assert explorer.card()["parameters_added"] == 2 * size
     assert sum(p.numel() for p in explorer.learned()) == size
@@ -47,10 +46,16 @@ def test_target_and_predictor_differ_and_only_the_predictor_learns() -> None:
     assert (explorer.bonus_rollout(rollout(3)) > 0).all()
 
 
+def test_without_the_linear_layer_both_end_in_the_encoder() -> None:
+    explorer = RND(RNDConfig(width=8, linear=False), place())
+    assert explorer.card()["parameters_added"] == 2 * ((4 * 8 + 8) + (8 * 8 + 8))
+    assert (explorer.novelty.predictor(rollout(3).obs) >= 0).all()
+
+
 @pytest.mark.parametrize("space", ["vector", "image", "dict"])
 def test_falls_where_it_was_trained_and_stays_high_on_the_new(space: str) -> None:
     torch.manual_seed(0)
-    explorer = RND(EncoderConfig(width=32), place(space))
+    explorer = RND(RNDConfig(width=32), place(space))
     steps = flat(rollout(10, space))
     seen, new = (steps.map(lambda x, rows=rows: x[rows]) for rows in (slice(0, 2), slice(2, 20)))
     target = [p.clone() for p in explorer.novelty.target.parameters()]

@@ -188,6 +188,9 @@ def test_the_papers_runs_on_habitat() -> None:
         e: default_config("ppo_recurrent", e, "paper", HABITAT).alpha for e in ("e3b", "rnd", "noveld", "icm")
     }
     assert rivals == {"e3b": 0.1, "rnd": 0.1, "noveld": 0.01, "icm": 0.001}
+    assert default_config("ppo_recurrent", "icm", "paper", HABITAT).bonus.error == "mse"
+    for env, linear in (HABITAT, True), (HORN, False):  # p and t of E3B's authors
+        assert default_config("ppo_recurrent", "rnd", "paper", env).bonus.linear is linear
 
 
 def test_the_papers_network_on_doom_gets_its_four_sensors() -> None:

@@ -38,7 +38,7 @@ _MODULES = {
     "none": ("NoExplorer",),
     "noveld": ("NovelD", "NovelDConfig"),
     "ride": ("RIDE", "RIDEConfig"),
-    "rnd": ("RND",),
+    "rnd": ("RND", "RNDConfig"),
     "scaling": ("ScaledExplorer", "ScalingConfig"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

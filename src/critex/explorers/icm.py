@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from critex.ranges import Count, NonNegative
 class ICMConfig(InverseConfig, EncoderConfig):
     """Options of ICM."""
 
+    error: Literal["norm", "mse"] = "norm"
+    """Error of the forward model: the length of F(φ(s), a) − φ(s'), or its mean square, as in the code of E3B's authors
+    for Habitat."""
     hidden: Count = 256
     """Hidden width of the inverse-dynamics network."""
     forward_coef: NonNegative = 1.0
@@ -47,9 +51,9 @@ class ICM(ScaledExplorer):
         self.inverse = InverseDynamics(width, self.pair, config.hidden, config)
 
     def error(self, here: Tensor, action: Tensor, there: Tensor) -> Tensor:
-        """‖F(φ(s), a) − φ(s')‖₂ of embeddings [..., width], [...]."""
-        error: Tensor = (self.forward_model(self.pair({}, action, state=here)) - there).norm(dim=-1)
-        return error
+        """‖F(φ(s), a) − φ(s')‖₂ of embeddings [..., width], or its square over the width, [...]."""
+        error: Tensor = self.forward_model(self.pair({}, action, state=here)) - there
+        return error.norm(dim=-1) if self.config.error == "norm" else error.square().mean(-1)
 
     def raw(self, steps: Transition) -> Tensor:
         return self.error(self.encoder(steps.obs), steps.action, self.encoder(following(steps)))

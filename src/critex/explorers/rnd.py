@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,15 @@ from critex.data.tree import Tree
 from critex.explorers._encoder import EncoderConfig, StateEncoder, frozen
 from critex.explorers.base import Setting
 from critex.explorers.scaling import ScaledExplorer
+
+
+@dataclass(frozen=True)
+class RNDConfig(EncoderConfig):
+    """Options of RND."""
+
+    linear: bool = True
+    """End p and t in a linear layer. Without it they end in the encoder's last ReLU layer, as in the code of E3B's
+    authors for MiniHack."""
 
 
 class Novelty(nn.Module):
@@ -28,18 +39,18 @@ class Novelty(nn.Module):
 
 
 class RND(ScaledExplorer):
-    """β = n(s'), L = mean of n(s'); p and t are each an encoder and a linear layer."""
+    """β = n(s'), L = mean of n(s'); p and t have the same shape, an encoder and usually a linear layer."""
 
-    Config = EncoderConfig
+    Config = RNDConfig
 
-    def __init__(self, config: EncoderConfig, setting: Setting) -> None:
+    def __init__(self, config: RNDConfig, setting: Setting) -> None:
         super().__init__(config)
-        device = setting.embedding.device
-        predictor, target = (
-            nn.Sequential(StateEncoder(setting, config.width), nn.Linear(config.width, config.width))
-            for _ in range(2)
-        )
-        self.novelty = Novelty(predictor, target).to(device)
+
+        def network() -> nn.Module:
+            encoder = StateEncoder(setting, config.width)
+            return nn.Sequential(encoder, nn.Linear(config.width, config.width)) if config.linear else encoder
+
+        self.novelty = Novelty(network(), network()).to(setting.embedding.device)
 
     def raw(self, steps: Transition) -> Tensor:
         n: Tensor = self.novelty(steps.next_obs)
