@@ -38,6 +38,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         number
     ) in "25,466,652 16,074,512 2,110,464 527,371 199,819 24,418,076 16,008,976 25,465,627 200,076".split():
         assert number in text
+    trunk, heads = 16_008_976, 180_736 + 2_263_424  # RND has the first twice, NovelD both
+    assert f"{2 * trunk:,}" in text and f"{trunk + heads:,}" in text
     assert all(task in text for task in TASKS)
     with pytest.raises(UserError, match="unknown parameter table 'mujoco'"):
         cli.dispatch(["params", "mujoco"])

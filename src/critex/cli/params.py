@@ -57,15 +57,8 @@ def sizes(actions: int) -> Sizes:
     """Count the modules of the paper's runs on MiniHack."""
     with torch.device("meta"):
         network = Network(SPACE, actions, Config(network="paper", unused_layers=True))
-    embedding = Embedding.of(lambda obs: obs, WIDTH, gym.spaces.Discrete(actions), takes_action=False)
-    setting = Setting(embedding, SPACE, nethack="paper")
-
-    def explorer(name: str, **options: Any) -> Any:
-        cls = explorer_class(name)
-        return cls(cls.Config(**options), setting)
-
-    icm = explorer("icm", width=WIDTH, hidden=256)
-    plus = [explorer("cae_plus", u_dim=rows, hidden=256) for rows in (128, 256)]
+    icm = explorer("icm", actions, width=WIDTH, hidden=256)
+    plus = [explorer("cae_plus", actions, u_dim=rows, hidden=256) for rows in (128, 256)]
     return Sizes(
         count(network),
         count(network.unused),
@@ -74,6 +67,13 @@ def sizes(actions: int) -> Sizes:
         count(icm.inverse),
         *(count(module) for module in plus),
     )
+
+
+def explorer(name: str, actions: int = ACTIONS, **options: Any) -> Any:
+    """An explorer of the paper's network."""
+    embedding = Embedding.of(lambda obs: obs, WIDTH, gym.spaces.Discrete(actions), takes_action=False)
+    cls = explorer_class(name)
+    return cls(cls.Config(**options), Setting(embedding, SPACE, nethack="paper"))
 
 
 def count(module: nn.Module) -> int:
@@ -122,6 +122,13 @@ def report() -> str:
         f"  {'method':<34}{'added':>12}{'% of base':>12}",
     ]
     lines += [f"  {name:<34}{added:>12,}{100 * added / n.base:>12.3f}" for name, added in methods(n).items()]
+    rnd, noveld = explorer("rnd", width=WIDTH, linear=False), explorer("noveld", width=WIDTH)
+    lines += [
+        "",
+        "  Table 2 counts one embedding each for RND and NovelD. With everything that they have, frozen or not:",
+        f"  {'RND: predictor and target':<34}{count(rnd):>12,}",
+        f"  {'NovelD: encoder and both heads':<34}{count(noveld):>12,}",
+    ]
     lines += ["", f"  {'task':<34}{'actions':>8}{'base':>13}{'inverse':>11}{'CAE+ 128':>11}{'CAE+ 256':>11}"]
     for task, actions in TASKS.items():
         m = every[actions]
