@@ -74,7 +74,8 @@ class InverseDynamics(nn.Module):
 def paired(rollout: Transition, options: InverseConfig) -> Transition:
     """A rollout [T, N] in which `following` finds the observations that the inverse dynamics learns from.
 
-    With `cross_episode_ends` these are the following ones in the rollout, even if an episode ended in between.
+    With `cross_episode_ends` these are the following ones in the rollout, even if an episode ended in between. What
+    follows the last step is not in the rollout, so that step keeps its true next observation.
     """
     if not options.cross_episode_ends:
         return rollout

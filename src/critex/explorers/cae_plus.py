@@ -39,7 +39,7 @@ class CAEPlusConfig(InverseConfig, EllipticalConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.u_dim is not None and not self.use_u:
-            raise UserError("u_dim sets the rows of U, and use_u=False removes U; give one of them (u_dim None)")
+            raise UserError("use_u=False removes U, so u_dim, the number of its rows, must be none")
 
 
 class CAEPlusExplorer(Elliptical):
