@@ -28,6 +28,7 @@ class Config(RunConfig):
     env: str = "DeepSea-8-v0"
     explorer: str = "none"
     alpha: float = 0.1
+    steps: int = 10_000
     bonus: Options | None = None
     progress: bool = False
     tensorboard: bool = False

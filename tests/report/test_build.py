@@ -15,6 +15,7 @@ from rich.console import Console
 
 from critex.errors import UserError
 from critex.report import write_report
+from critex.report.figures import curve_figures, new_figure, plot_curves
 from critex.results import FinalScore, final_score_of, group, load_runs
 from critex.results.formatting import interval, spread, text
 from critex.results.stats import Summary
@@ -96,6 +97,49 @@ def test_numbers_on_the_page_and_beside_it(make_run: MakeRun, tmp_path: Path) ->
     assert "2.5 ± 2.1 (n=2)" in page
     assert "[1.0, 4.0]" in page
     assert "4 KiB" in page
+
+
+def test_runs_that_stop_at_their_goal(make_run: MakeRun, tmp_path: Path) -> None:
+    """A seed that is done keeps its last evaluation, or the mean would fall to that of the seeds that are not."""
+    options = {"steps": 40, "stop_return": 1.0}
+    done = make_run("a", [0, 0], evaluations=[0, 1], seed=0, **options)
+    late = make_run("b", [0, 0, 0, 0], evaluations=[0, 0, 0, 0], seed=1, **options)
+    result = write_report([done, late], tmp_path / "report")
+    curves = data_of(result.index)["sections"][0]["curves"]
+    (evaluation,), (training,) = (curves[key]["series"] for key in ("evaluation", "return"))
+    assert evaluation["mean"] == [0, 0.5, 0.5, 0.5] and evaluation["n"] == [2, 2, 2, 2]
+    assert training["n"] == [2, 2, 1, 1], "there are no episodes to carry"
+    page = result.index.read_text()
+    assert page.count("A run that stopped at its goal keeps its last evaluation to the end.") == 1
+    assert re.findall(r'<th scope="col">([^<]*(?:evaluation|episodes))</th>', page) == [
+        "Last evaluation",
+        "Return, last 100 episodes",
+    ]
+    assert [column.header for column in score_table(result.scores).columns] == [
+        "method",
+        "last evaluation",
+        "95 % interval",
+        "return, last 100 episodes",
+    ]
+    methods = group(load_runs([done, late], []), [])
+    for figure in curve_figures(methods):
+        axes = new_figure(1, 1).subplots()
+        plot_curves(axes, figure, methods)
+        (label,) = axes.get_legend_handles_labels()[1]
+        assert label == ("dqn (n=1–2)" if figure.key == "return" else "dqn (n=2)")
+
+
+@pytest.mark.parametrize("why", ["unfinished", "no goal", "to the last step"])
+def test_other_runs_are_not_carried(why: str, make_run: MakeRun, tmp_path: Path) -> None:
+    goal = None if why == "no goal" else 1.0
+    steps = 20 if why == "to the last step" else 40
+    short = make_run(
+        "a", [0, 0], evaluations=[0, 1], finish=why != "unfinished", steps=steps, stop_return=goal, seed=0
+    )
+    long = make_run("b", [0] * 4, evaluations=[0] * 4, steps=steps, stop_return=goal, seed=1)
+    index = write_report([short, long], tmp_path / "report").index
+    (evaluation,) = data_of(index)["sections"][0]["curves"]["evaluation"]["series"]
+    assert evaluation["n"] == [2, 2, 1, 1] and "stopped at its goal" not in index.read_text()
 
 
 def test_configurations_side_by_side(make_run: MakeRun, tmp_path: Path) -> None:

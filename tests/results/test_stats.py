@@ -122,6 +122,19 @@ def test_aggregate_over_the_seeds_that_got_there() -> None:
     np.testing.assert_array_equal(curve.n, [2, 2, 1])
 
 
+def test_a_seed_that_is_carried_keeps_its_last_value() -> None:
+    grid = np.array([10.0, 20, 30])
+    early, late = (
+        ([4, 8], [0, 6]),
+        ([10, 20, 30], [1, 1, 1]),
+    )  # the first bin holds both values of the first seed
+    curve = aggregate([early, late], grid, [True, False])
+    np.testing.assert_array_equal(curve.seeds, [[3, 6, 6], [1, 1, 1]])
+    assert curve.n.tolist() == [2, 2, 2] and curve.fewest == 2
+    assert aggregate([early, late], grid).fewest == 1
+    assert aggregate([early], grid).fewest == 1, "where no seed is left there is no mean"
+
+
 def test_seeds_that_agree_have_a_spread_of_exactly_zero() -> None:
     series = [([1], [0.99])] * 3  # the mean of three 0.99 is not 0.99
     assert aggregate(series, np.array([1.0])).std.tolist() == [0]

@@ -159,7 +159,6 @@ def _section(
         "slug": slug,
         "methods": methods,
         "scores": page.score_rows(scores),
-        "measure": scores[0].measure,
         "curves": curves,
         "visits": visits,
         "trajectories": trajectories,

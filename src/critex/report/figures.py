@@ -24,6 +24,7 @@ DARK = ("#56b4e9", "#f28e4b", "#34c99f", "#e59ac4", "#f0b429", "#a5d8ff", "#d0d0
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (12, 4), (4, 2, 1, 2, 1, 2), (1, 3), (10, 2))
 
 STAGES = 4
+CARRIED = "A run that stopped at its goal keeps its last evaluation to the end."
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,17 @@ def curve_figures(methods: Sequence[MethodRuns]) -> list[CurveFigure]:
     """One figure per metric that at least one run has; all methods share its grid."""
     figures = []
     for key, (title, ylabel, caption) in (ABOUT | _measures(methods)).items():
-        series = {
-            i: [run.series[key] for run in method.runs if key in run.series]
-            for i, method in enumerate(methods)
-        }
-        series = {i: some for i, each in series.items() if (some := [s for s in each if s[0].size])}
+        drawn = {i: [run for run in method.runs if run.values(key).size] for i, method in enumerate(methods)}
+        drawn = {i: runs for i, runs in drawn.items() if runs}
+        series = {i: [run.series[key] for run in runs] for i, runs in drawn.items()}
         grid = common_grid([steps for each in series.values() for steps, _ in each])
         if grid.size:
-            curves = {i: aggregate(each, grid) for i, each in series.items()}
+            # Without this, a method would get worse whenever one of its seeds is done.
+            evaluation = key.startswith("evaluation")
+            carry = {i: [evaluation and run.stopped for run in runs] for i, runs in drawn.items()}
+            curves = {i: aggregate(each, grid, carry[i]) for i, each in series.items()}
+            if any(map(any, carry.values())):
+                caption = f"{caption} {CARRIED}"
             # Returns may be negative, so they stay linear.
             log = key in ("bonus", "bonus_raw", "phi_norm") and _decades(curves) > 2
             figures.append(CurveFigure(key, title, ylabel, caption, grid, curves, log))
@@ -211,7 +215,9 @@ def plot_curves(axes: Any, figure: CurveFigure, methods: Sequence[MethodRuns]) -
     """Lines are means, bands ± one standard deviation over seeds."""
     for i, curve in figure.curves.items():
         colour, dash = LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)]
-        label = f"{methods[i].label} (n={curve.n.max()})"
+        unequal = len({run.steps for run in methods[i].runs}) > 1
+        fewest = f"{curve.fewest}–" if unequal and curve.fewest < curve.n.max() else ""
+        label = f"{methods[i].label} (n={fewest}{curve.n.max()})"
         marker = "o" if curve.grid.size == 1 else None
         style = {"color": colour, "dashes": dash or (None, None), "marker": marker}
         axes.plot(curve.grid, curve.mean, label=label, **style)

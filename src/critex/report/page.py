@@ -14,7 +14,7 @@ from critex import __version__
 from critex.errors import UserError
 from critex.report.figures import DARK, DASHES, LIGHT, CurveFigure, VisitFigure
 from critex.results.formatting import ABSENT, interval, spread, text
-from critex.results.methods import FinalScore, MethodRuns, differing, shown
+from critex.results.methods import FinalScore, MethodRuns, differing, score_columns, shown
 from critex.results.stats import Floats
 
 COSTS = {
@@ -29,19 +29,27 @@ COSTS = {
 """The entries of card.json on the page: label and unit."""
 
 
-def score_rows(scores: Sequence[FinalScore]) -> list[dict[str, Any]]:
+def score_rows(scores: Sequence[FinalScore]) -> dict[str, Any]:
     """The final-score table of one environment, with the positions of its small interval plots in percent."""
-    ends = [v for s in scores for v in (s.training.mean, s.training.low, s.training.high) if math.isfinite(v)]
+    columns = score_columns(scores)
+    values = [[getattr(score, name) for name in columns] for score in scores]
+    ends = [v for s, *_ in values for v in (s.low, s.mean, s.high) if math.isfinite(v)]
     low, width = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
 
     def place(value: float) -> float | None:
         return round(100 * (value - low) / width, 2) if math.isfinite(value) else None
 
-    rows = []
-    for score in scores:
-        places = [place(v) for v in (score.training.low, score.training.mean, score.training.high)]
-        rows.append({"score": score, "places": places})
-    return rows
+    return {
+        "columns": [heading[0].upper() + heading[1:] for heading in columns.values()],
+        "rows": [
+            {
+                "label": score.label,
+                "values": each,
+                "places": [place(v) for v in (each[0].low, each[0].mean, each[0].high)],
+            }
+            for score, each in zip(scores, values, strict=True)
+        ],
+    }
 
 
 def cost_cards(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:

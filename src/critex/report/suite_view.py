@@ -66,7 +66,9 @@ def suite_view(grid: Grid, cells: Cells, key: str, out: Path) -> dict[str, Any]:
             }
             for panel in shown
         ],
-        "caption": shown[0].figure.caption if shown else "",
+        "caption": max(
+            (panel.figure.caption for panel in shown), key=len, default=""
+        ),  # some runs may have stopped
         "key": key,
         "cards": cards(grid, cells, clock),
         "clock": [(task, list(rows)) for task, rows in groupby(timed, key=lambda c: c.task)],

@@ -66,7 +66,7 @@ def last_episodes(run: RunData, measure: str = "return") -> float:
 def last_evaluations(run: RunData, measure: str = "return") -> float:
     """Mean of the last tenth of the evaluations; only the last one if the run stops when it reaches its goal."""
     values = run.values(series_name(measure, evaluation=True))
-    return final_evaluations(values if run.config.get("stop_return") is None else values[-1:])
+    return final_evaluations(values[-1:] if run.stops else values)
 
 
 def parameter_count(run: RunData, measure: str = "") -> float:

@@ -45,6 +45,18 @@ class FinalScore:
     """Over seeds: the last evaluation, without bonus; n = 0 if there was none."""
     measure: str = "return"
     """The averaged quantity: the extrinsic return, or the measure of an environment without reward."""
+    stops: bool = False
+    """Whether runs stop at their goal, so that most of their last episodes are those before it."""
+
+
+def score_columns(scores: Sequence[FinalScore]) -> dict[str, str]:
+    """The scores to show, first the one that counts: field of `FinalScore` → heading."""
+    measures = " or ".join(dict.fromkeys(score.measure for score in scores)) or "return"
+    columns = {"training": f"{measures}, last 100 episodes", "evaluation": "last evaluation"}
+    if not any(score.evaluation.n for score in scores):
+        del columns["evaluation"]
+    first = "evaluation" if any(score.stops for score in scores) else "training"
+    return dict(sorted(columns.items(), key=lambda column: column[0] != first))
 
 
 def final_score_of(method: MethodRuns, measure: str | None = None) -> FinalScore:
@@ -56,7 +68,8 @@ def final_score_of(method: MethodRuns, measure: str | None = None) -> FinalScore
     )
     training = summarise([final_score(values) for values in episodes])
     last = summarise([float(values[-1]) for values in evaluations])
-    return FinalScore(method.env, method.label, method.seeds, training, last, measure)
+    stops = any(run.stops for run in method.runs)
+    return FinalScore(method.env, method.label, method.seeds, training, last, measure, stops)
 
 
 def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:

@@ -90,6 +90,17 @@ class RunData:
         last = max(steps.max() for steps, _ in self.series.values() if steps.size)
         return int(self.card.get("env_steps", last))
 
+    @property
+    def stops(self) -> bool:
+        """Whether it was to stop at a goal."""
+        return self.config.get("stop_return") is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it reached that goal, and so ended, before the last of its steps."""
+        steps = self.config.get("steps")
+        return self.finished and self.stops and isinstance(steps, int) and self.steps < steps
+
 
 def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
     """Load every usable run; append one line to `problems` for each defect.

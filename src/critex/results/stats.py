@@ -174,12 +174,12 @@ def common_grid(steps: Sequence[ArrayLike], points: int = GRID_POINTS) -> Floats
     return np.linspace(union[-1] / points, union[-1], points)
 
 
-def on_grid(steps: ArrayLike, values: ArrayLike, grid: Floats) -> Floats:
+def on_grid(steps: ArrayLike, values: ArrayLike, grid: Floats, carry: bool = False) -> Floats:
     """The curve of one seed on the grid: [E], [E], [G] → [G].
 
     The value at grid[i] is the mean of the values reported in (grid[i−1], grid[i]]. Empty bins between two others
-    are interpolated linearly; before the first and after the last value the curve is NaN. Non-finite values are
-    ignored.
+    are interpolated linearly; before the first and after the last value the curve is NaN, or with `carry` it stays
+    at the last value. Non-finite values are ignored.
     """
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     finite = np.isfinite(y)
@@ -190,7 +190,8 @@ def on_grid(steps: ArrayLike, values: ArrayLike, grid: Floats) -> Floats:
     count = np.bincount(index, minlength=grid.size)
     total = np.bincount(index, weights=y, minlength=grid.size)
     filled = count > 0
-    return np.interp(grid, grid[filled], total[filled] / count[filled], left=math.nan, right=math.nan)
+    right = y[-1] if carry else math.nan
+    return np.interp(grid, grid[filled], total[filled] / count[filled], left=math.nan, right=right)
 
 
 @dataclass(frozen=True)
@@ -203,10 +204,20 @@ class Curve:
     std: Floats  # [G], sample standard deviation; NaN where fewer than two seeds have a value
     n: NDArray[Any]  # [G], number of seeds with a value
 
+    @property
+    def fewest(self) -> int:
+        """The smallest number of seeds behind the mean, once all have begun: fewer than all if some end early."""
+        begun = self.n[self.n.argmax() :]
+        return int(begun[begun > 0].min(initial=begun[0]))
 
-def aggregate(series: Sequence[tuple[ArrayLike, ArrayLike]], grid: Floats) -> Curve:
-    """Mean and spread over seeds of (steps [E_s], values [E_s]) on the grid [G]; see `on_grid`."""
-    seeds = np.array([on_grid(steps, values, grid) for steps, values in series]).reshape(-1, grid.size)
+
+def aggregate(
+    series: Sequence[tuple[ArrayLike, ArrayLike]], grid: Floats, carry: Sequence[bool] | None = None
+) -> Curve:
+    """Mean and spread over seeds of (steps [E_s], values [E_s]) on the grid [G]; see `on_grid`, also for `carry` [S]."""
+    carry = carry or [False] * len(series)
+    curves = [on_grid(*one, grid, kept) for one, kept in zip(series, carry, strict=True)]
+    seeds = np.array(curves).reshape(-1, grid.size)
     known = ~np.isnan(seeds)
     n = known.sum(axis=0)
     mean = np.full(grid.shape, math.nan)

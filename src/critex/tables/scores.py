@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from critex.results.formatting import interval, spread
-from critex.results.methods import FinalScore
+from critex.results.methods import FinalScore, score_columns
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,19 +18,20 @@ def score_table(scores: Sequence[FinalScore]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    evaluated = any(score.evaluation.n for score in scores)
-    measures = " or ".join(dict.fromkeys(score.measure for score in scores)) or "return"
+    columns = score_columns(scores)
+    first, *others = columns
     table = Table(box=SIMPLE_HEAD)
     table.add_column("method", overflow="fold")  # what distinguishes two methods may be at the end of a label
-    for name in [f"{measures}, last 100 episodes", "95 % interval", *(["last evaluation"] * evaluated)]:
+    for name in (columns[first], "95 % interval", *(columns[other] for other in others)):
         table.add_column(name, justify="right")
     for env in dict.fromkeys(score.env for score in scores):
         table.add_section()
         table.add_row(Text(env, style="bold"))
         for score in scores:
             if score.env == env:
-                cells = [score.label, spread(score.training), interval(score.training)]
-                cells += [spread(score.evaluation)] * evaluated
+                leading = getattr(score, first)
+                cells = [score.label, spread(leading), interval(leading)]
+                cells += [spread(getattr(score, other)) for other in others]
                 # Text, so that [0.1, 0.2] is not read as markup.
                 table.add_row(*(Text(cell) for cell in cells))
     return table
