@@ -162,9 +162,14 @@ def test_a_section_for_each_environment(make_run: MakeRun, tmp_path: Path) -> No
 
 
 def test_a_directory_of_runs_stands_for_its_runs(make_run: MakeRun, tmp_path: Path) -> None:
-    paths = [make_run(f"all/{seed}", [1], seed=seed) for seed in range(2)]
-    (method,) = group(load_runs([tmp_path / "all", paths[0]], []), [])  # what is named twice counts once
-    assert method.seeds == [0, 1]
+    paths = [make_run(f"all/{'a/b/c/d/' * seed}{seed}", [1], seed=seed) for seed in range(3)]
+    make_run("all/0/copies/9", [1], seed=9)  # inside of a run
+    (tmp_path / "all" / "a" / "loop").symlink_to(tmp_path / "all")
+    problems: list[str] = []
+    (method,) = group(
+        load_runs([tmp_path / "all", paths[0]], problems), []
+    )  # what is named twice counts once
+    assert method.seeds == [0, 1, 2] and not problems
 
 
 def test_everything_is_escaped(make_run: MakeRun, tmp_path: Path) -> None:

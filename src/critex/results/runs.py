@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,13 +124,19 @@ def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
 
 def expand(paths: Iterable[Path]) -> list[Path]:
     """The run directories behind these paths."""
-    found: list[Path] = []
-    for path in paths:
-        inside = (
-            () if (path / CONFIG).exists() else (path.glob(f"{'*/' * depth}{CONFIG}") for depth in (1, 2, 3))
-        )
-        found += sorted(p.parent for below in inside for p in below) or [path]
-    return found
+    return [run for path in paths for run in sorted(runs_below(path)) or [path]]
+
+
+def runs_below(directory: Path) -> Iterator[Path]:
+    """The run directories at any depth; runs are not searched for others."""
+    seen = set()  # links may lead back
+    for root, folders, files in os.walk(directory, followlinks=True):
+        if CONFIG in files or (real := os.path.realpath(root)) in seen:
+            folders.clear()
+        else:
+            seen.add(real)
+        if CONFIG in files:
+            yield Path(root)
 
 
 def load_run(path: Path, problems: list[str]) -> RunData:
