@@ -55,6 +55,10 @@ def test_train_then_eval(
     assert "over 3 episodes" in capsys.readouterr().out
     assert "nothing to resume" in fails(capsys, "resume", str(out))
     assert "holds a finished run" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
+    monkeypatch.setattr(evaluate, "__defaults__", (2,))  # ten envs play the first ten of fifteen episodes
+    main(["eval", str(out), "--episodes", "15"])
+    printed = capsys.readouterr().out
+    assert "over 10 episodes; 5 of 15 did not end within 100,000 steps and are not counted" in printed
     monkeypatch.setattr(evaluate, "__defaults__", (0,))  # steps before an evaluation gives up
     assert "no episode ended" in fails(capsys, "eval", str(out))
 

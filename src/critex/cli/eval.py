@@ -44,4 +44,11 @@ def main(args: list[str]) -> None:
         )
     scores = {name: values for name in result if isinstance(values := result.get(f"{name}s"), list)}
     shown = [f"{name} {fmean(x):.4g} ± {stdev(x) if len(x) > 1 else 0.0:.4g}" for name, x in scores.items()]
-    print(f"{options.run} at step {trained.step}: {', '.join(shown)} over {len(result['returns'])} episodes")
+    unfinished, limit = result.get("unfinished", 0), f"{MAX_EPISODE:,} steps"
+    lost = (
+        f"; {unfinished} of {options.episodes} did not end within {limit} and are not counted"
+        if unfinished
+        else ""
+    )
+    played = f"over {len(result['returns'])} episodes{lost}"
+    print(f"{options.run} at step {trained.step}: {', '.join(shown)} {played}")
