@@ -49,6 +49,24 @@ def test_progress_is_read_from_the_end_of_the_metrics(tmp_path: Path) -> None:
     assert job.progress() == (1000, 501.5, -999)
 
 
+def test_progress_of_odd_files(tmp_path: Path) -> None:
+    """One odd run must not stop the launcher of all."""
+    job = Job("a", tmp_path, ("dqn",), 10)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.mkdir()
+    assert job.progress() == (0, 0.0, None)
+    metrics.rmdir()
+    lines = (
+        '{"kind": "episode", "step": 1, "time": 0.5, "return": 2}',
+        '{"kind": "episode", "step": 2, "time": "late"}',
+        '{"kind": "episode", "step": [3], "time": null, "return": "NaN"}',
+        '{"kind": "episode", "step": Infinity, "return": NaN}',
+        "[" * 5000,
+    )
+    metrics.write_text("\n".join(lines))
+    assert job.progress() == (2, 0.5, 2)
+
+
 def test_a_failure_tells_how_and_the_end_of_the_log(tmp_path: Path) -> None:
     job = Job("a", tmp_path / "a", ("dqn",), 10)
     assert job.log_tail() == []

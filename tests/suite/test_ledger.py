@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from pathlib import Path
 
 from critex.suite import Job
@@ -23,6 +25,27 @@ def test_cut_lines_are_skipped_and_the_next_one_is_whole(tmp_path: Path) -> None
     assert (began["event"], began["pid"], began["versions"]) == ("began", 42, {"critex": "1"})
     assert (ended["run"], ended["host"], ended["outcome"]) == ("t/m/seed-1", "node-7", "finished")
     assert Ledger(tmp_path).host(job) is None
+
+
+def test_odd_lines_are_skipped(tmp_path: Path) -> None:
+    job = Job("a", tmp_path / "a", ("dqn",), 1)
+    lines = (
+        '{"event": "began", "run": ["a"]}',
+        '{"event": "began", "run": null}',
+        '{"event": "began", "run": "a"}',
+        json.dumps({"event": "began", "run": "a", "host": socket.gethostname(), "pid": 10**30}),
+        "[" * 5000,
+    )
+    (tmp_path / LEDGER).write_text("\n".join(lines))
+    ledger = Ledger(tmp_path)
+    assert ledger.host(job) == socket.gethostname()
+    ledger.close_abandoned(job)
+    assert ledger.host(job) is None
+    assert [line.get("outcome") for line in read_ledger(tmp_path / LEDGER)] == [
+        None,
+        None,
+        *["abandoned"] * 2,
+    ]
 
 
 def test_what_nobody_saw_end_is_closed_once(tmp_path: Path) -> None:

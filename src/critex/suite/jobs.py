@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from critex.run.files import LOCK, in_use
 from critex.run.metrics import METRICS
 from critex.run.record import CARD, CONFIG
 
+T = TypeVar("T")
 TAIL = 5  # lines of a failed job's log to show
 
 
@@ -74,8 +76,8 @@ class Job:
         """Read from the last lines of the metrics."""
         step, seconds, last = Progress()
         for line in _tail(self.out / METRICS):
-            step, seconds = line.get("step", step), line.get("time", seconds)
-            last = line["return"] if line.get("kind") == "episode" else last
+            step, seconds = int(_number(line, "step", step)), _number(line, "time", seconds)
+            last = _number(line, "return", last) if line.get("kind") == "episode" else last
         return Progress(step, seconds, last)
 
     def log_tail(self) -> list[str]:
@@ -111,12 +113,18 @@ def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
             lines = file.read().split(b"\n")
-    except FileNotFoundError:
+    except OSError:  # not there yet, or no file
         return
     for line in lines:
         try:
             values = json.loads(line)
             if isinstance(values, dict):
                 yield values
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # truncated at either end
+
+
+def _number(line: dict[str, Any], name: str, other: T) -> float | T:
+    """A number of a line; `other` if it is missing or not a finite number."""
+    value = line.get(name)
+    return value if type(value) in (int, float) and math.isfinite(value) else other

@@ -33,7 +33,8 @@ class Ledger:
     def host(self, job: Job) -> str | None:
         """The host of the attempt that has not ended, if there is one."""
         began = self._open.get(self._name(job))
-        return str(began[-1]["host"]) if began else None
+        host = began[-1].get("host") if began else None
+        return None if host is None else str(host)
 
     def began(self, job: Job, began: Began) -> None:
         """Record the start of an attempt."""
@@ -88,7 +89,7 @@ def _alive(began: dict[str, Any]) -> bool:
         state = Path(f"/proc/{began['pid']}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except FileNotFoundError:  # no /proc on this system
         return True
-    except (OSError, KeyError, TypeError, ValueError, IndexError):
+    except (OSError, KeyError, TypeError, ValueError, IndexError, OverflowError):
         return False
     return state != "Z"  # dead, though nobody has waited for it
 
@@ -99,8 +100,8 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     for text in path.read_bytes().split(b"\n") if path.exists() else ():
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and {"event", "run"} <= line.keys():
+        if isinstance(line, dict) and "event" in line and isinstance(line.get("run"), str):
             lines.append(line)
     return lines
