@@ -74,6 +74,12 @@ def write_run(
     return path
 
 
+def of_method(name: str) -> dict[str, str]:
+    """The options of `write_run` for `sac` or `sac+cae`."""
+    algorithm, _, explorer = name.partition("+")
+    return {"algorithm": algorithm, "explorer": explorer or "none"}
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     """make_run("a", [0, 1], explorer="cae", …) → the path of that run."""

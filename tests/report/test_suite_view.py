@@ -15,7 +15,7 @@ from critex.report.suite_view import cards, clocks, suite_view
 from critex.results.cells import Cells, load_cells
 from critex.tables.grid import Grid
 
-from .conftest import write_run
+from .conftest import of_method, write_run
 
 CELLS = tuple((task, method) for task in ("Swim", "Hop") for method in ("sac", "sac+cae", "td3"))
 GRID = Grid("A suite", CELLS, {"sac+cae": "sac"})
@@ -27,12 +27,14 @@ def cells(tmp_path: Path) -> Cells:
     seconds = {("Swim", "sac", 1): 2, ("Swim", "sac", 2): 4, ("Swim", "sac+cae", 1): 6}
     seconds |= {("Hop", "sac", 1): 6, ("Hop", "sac+cae", 1): 12}
     for (task, method, seed), time in seconds.items():
-        run = write_run(tmp_path / "runs" / task / method / f"seed-{seed}", [seed], env=task, seed=seed)
+        where = tmp_path / "runs" / task / method / f"seed-{seed}"
+        run = write_run(where, [seed], env=task, seed=seed, **of_method(method))
         card = json.loads((run / "card.json").read_text())
         card["parameters_added"] = 5 if task == "Hop" else 3
         card["totals"]["seconds"] = time
         (run / "card.json").write_text(json.dumps(card))
-    write_run(tmp_path / "runs" / "Hop" / "sac" / "seed-2", [2], env="Hop", seed=2, finish=False)
+    unfinished = tmp_path / "runs" / "Hop" / "sac" / "seed-2"
+    write_run(unfinished, [2], env="Hop", seed=2, finish=False, **of_method("sac"))
     return load_cells(tmp_path / "runs", CELLS, [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,12 @@ def test_a_repeated_seed_is_no_second_seed() -> None:
     (method,) = group([first, second], problems)
     assert method.runs == (first,)
     assert problems == [f"{second.path} repeats seed 4 of {first.path}; left out"]
+    finished = replace(second, card={"env_steps": 10.0})
+    for runs in ([first, finished], [finished, first]):
+        problems.clear()
+        (method,) = group(runs, problems)
+        assert method.runs == (finished,), "whatever the order"
+        assert problems == [f"{first.path} repeats seed 4 of {finished.path}; left out"]
 
 
 def test_one_true_and_one_point_zero_differ() -> None:

@@ -14,7 +14,7 @@ from critex.results.cells import load_cells, scores
 from critex.tables.formats import FORMATS, as_csv, latex, markdown, notes, sheets
 from critex.tables.grid import Grid, Score
 
-from ..report.conftest import write_run
+from ..report.conftest import of_method, write_run
 
 PAPER = {("Swim", "sac"): (60.0, 35.25), ("Swim", "sac+cae"): (150.0, 5.0), ("Hop", "sac"): (1234.5, 5.0)}
 PAPER["Hop", "sac+cae"] = (2469.0, 7.5)
@@ -118,7 +118,8 @@ def test_columns_that_would_be_empty_are_left_out() -> None:
 
 def test_cells_of_a_directory(tmp_path: Path) -> None:
     for method, seed, values in (("dqn", 1, [3]), ("dqn", 10, [1, 2]), ("dqn+cae", 2, [5])):
-        write_run(tmp_path / "Swim-v0" / method / f"seed-{seed}", values, env="Swim-v0?deep=true", seed=seed)
+        where = tmp_path / "Swim-v0" / method / f"seed-{seed}"
+        write_run(where, values, env="Swim-v0?deep=true", seed=seed, **of_method(method))
     (tmp_path / "Swim-v0" / "dqn" / "seed-1.log").write_text("words")
     problems: list[str] = []
     wanted = [(task, method) for task in ("Swim-v0", "Hop-v0") for method in ("dqn", "dqn+cae")]
@@ -152,6 +153,8 @@ def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
     (cell / "seed-4").rename(cell / "seed-04")
     write_run(cell / "seed-4", [9], env="Swim", seed=5)
     write_run(cell / "seed-7", [9], env="Sink", seed=7)
+    write_run(cell / "seed-71", [9], env="Swim", seed=71, explorer="cae")
+    write_run(cell / "seed-72", [9], env="Swim", seed=72, algorithm="sac")
     (cell / "seed-8").mkdir()
     problems: list[str] = []
     found = scores(load_cells(tmp_path, [("Swim", "dqn")], problems), "episodes", problems)
@@ -167,19 +170,25 @@ def test_the_broken_is_named_and_the_rest_counted(tmp_path: Path) -> None:
         f"{cell}/seed-3 is not finished: its numbers are those up to step 20",
         f"{cell}/seed-5 repeats seed 5 of {cell}/seed-4; left out",
         f"{cell}/seed-7 is a run of Sink, not of Swim; left out",
+        f"{cell}/seed-71 is a run of dqn+cae, not of dqn; left out",
+        f"{cell}/seed-72 is a run of sac, not of dqn; left out",
         f"{cell}/seed-8 is not a run directory: it has no config.toml; left out",
     ]
 
 
 def test_scores_of_evaluations(tmp_path: Path) -> None:
     cell = tmp_path / "Swim" / "dsac"
-    write_run(cell / "seed-1", [1] * 20, evaluations=range(20), env="Swim", seed=1)
-    write_run(cell / "seed-2", [1], env="Swim", seed=2)
-    write_run(cell / "seed-3", [1] * 20, evaluations=range(20), env="Swim", seed=3, stop_return=19.0)
+    options = {"env": "Swim", "algorithm": "dsac"}
+    write_run(cell / "seed-1", [1] * 20, evaluations=range(20), seed=1, **options)
+    write_run(cell / "seed-2", [1], seed=2, finish=False, **options)
+    write_run(cell / "seed-3", [1] * 20, evaluations=range(20), seed=3, stop_return=19.0, **options)
+    write_run(cell / "seed-4", [1], evaluations=[math.nan], seed=4, **options)
     problems: list[str] = []
     found = scores(load_cells(tmp_path, [("Swim", "dsac")], problems), "evaluations", problems)
     assert [score.value for score in found["Swim", "dsac"]] == [18.5, 19]  # 18 and 19; the one that ended it
     assert problems == [
+        f"{cell}/seed-2 is not finished: its numbers are those up to step 10",
         f"{cell} mixes runs that differ in stop_return: their mean says little",
         f"{cell}/seed-2 has no evaluations yet and cannot be scored; left out of the table",
+        f"{cell}/seed-4 has no evaluations that give a number and cannot be scored; left out of the table",
     ]

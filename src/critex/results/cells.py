@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critex.errors import UserError
-from critex.results.methods import differing, method_options
+from critex.results.methods import differing, keep, method_name, method_options
 from critex.results.runs import RunData, load_run, series_name
 from critex.results.stats import final_evaluations, final_score
 
@@ -43,8 +43,9 @@ def load_cells(directory: Path, cells: Iterable[Cell], problems: list[str]) -> C
                 run = load_run(path, problems)
                 if run.env.partition("?")[0] != task:
                     raise UserError(f"{path} is a run of {run.env}, not of {task}")
-                if runs.setdefault(run.seed, run) is not run:
-                    raise UserError(f"{path} repeats seed {run.seed} of {runs[run.seed].path}")
+                if not f"{method}-".startswith(f"{method_name(run)}-"):  # a variant's name is longer
+                    raise UserError(f"{path} is a run of {method_name(run)}, not of {method}")
+                keep(run, runs, problems)
             except UserError as error:
                 problems.append(f"{error}; left out")
         if runs:
@@ -89,7 +90,8 @@ def scores(cells: Cells, kind: str, problems: list[str], measure: str = "return"
         for run in runs:
             value = SCORES[kind](run, measure)
             if math.isnan(value):
-                problems.append(f"{run.path} has no {kind} yet and cannot be scored; left out of the table")
+                none = f"no {kind} that give a number" if run.finished else f"no {kind} yet"
+                problems.append(f"{run.path} has {none} and cannot be scored; left out of the table")
             else:
                 found.setdefault(cell, []).append(Score(run.seed, value, run.steps, run.finished))
     return found

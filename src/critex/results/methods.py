@@ -78,9 +78,7 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
     for run in runs:
         options = sorted((name, value) for name, value in method_options(run).items() if value is not None)
         key = (run.env, repr(options))
-        first = groups.setdefault(key, {}).setdefault(run.seed, run)
-        if first is not run:
-            problems.append(f"{run.path} repeats seed {run.seed} of {first.path}; left out")
+        keep(run, groups.setdefault(key, {}), problems)
     envs = list(dict.fromkeys(env for env, _ in groups))
     methods: list[MethodRuns] = []
     for env in envs:
@@ -92,6 +90,17 @@ def group(runs: Sequence[RunData], problems: list[str]) -> list[MethodRuns]:
                 MethodRuns(env, label, method_options(head), tuple(by_seed[s] for s in sorted(by_seed)))
             )
     return methods
+
+
+def keep(run: RunData, by_seed: dict[int, RunData], problems: list[str]) -> None:
+    """Add a run; of two with the same seed the finished one is kept, or else the first."""
+    kept = by_seed.setdefault(run.seed, run)
+    if kept is run:
+        return
+    dropped = run
+    if run.finished and not kept.finished:
+        by_seed[run.seed], kept, dropped = run, run, kept
+    problems.append(f"{dropped.path} repeats seed {run.seed} of {kept.path}; left out")
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -122,18 +131,19 @@ def method_options(run: RunData) -> dict[str, Any]:
     return {name: value for name, value in run.config.items() if name not in NOT_THE_METHOD}
 
 
+def method_name(run: RunData) -> str:
+    """`dqn`, `dqn+cae`."""
+    explorer = _explorer(run)
+    return run.algorithm if explorer == "none" else f"{run.algorithm}+{explorer}"
+
+
 def _labels(runs: Sequence[RunData]) -> list[str]:
-    """`dqn`, `dqn+cae`; if several share a name, `dqn+cae (thompson)` or `dqn+cae (alpha=0.3)`."""
-
-    def base(run: RunData) -> str:
-        explorer = _explorer(run)
-        return run.algorithm if explorer == "none" else f"{run.algorithm}+{explorer}"
-
+    """The names; if several share one, `dqn+cae (thompson)` or `dqn+cae (alpha=0.3)`."""
     labels = []
     for run in runs:
-        names = differing([method_options(other) for other in runs if base(other) == base(run)])
-        traits = [_trait(name, run.config.get(name, ABSENT)) for name in names]
-        labels.append(base(run) + (f" ({', '.join(traits)})" if traits else ""))
+        same = [method_options(other) for other in runs if method_name(other) == method_name(run)]
+        traits = [_trait(name, run.config.get(name, ABSENT)) for name in differing(same)]
+        labels.append(method_name(run) + (f" ({', '.join(traits)})" if traits else ""))
     return labels
 
 
