@@ -123,6 +123,18 @@ def test_zero_first() -> None:
     torch.testing.assert_close(got[~rollout.episode_start], all_paid[~rollout.episode_start])
 
 
+def test_the_cost_survives_a_resume() -> None:
+    one, two = (CAEExplorer(EllipticalConfig(), setting(num_envs=N)) for _ in range(2))
+    one.bonus_rollout(steps(20))
+    two.load_state_dict(one.state_dict())
+    assert two.card()["bonus_us_per_step"] == one.card()["bonus_us_per_step"] > 0
+    two.bonus_rollout(steps(20))
+    assert two._cost[1] == 2 * one._cost[1]
+    state = one.state_dict()
+    del state["_extra_state"]["cost"]  # as in checkpoints of before
+    two.load_state_dict(state)
+
+
 def test_measure_changes_nothing() -> None:
     rollout = steps(20)
     for strategy in ("ucb", "thompson"):

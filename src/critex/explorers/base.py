@@ -81,7 +81,7 @@ class Explorer(nn.Module):
         super().__init__()
         self.alpha = Alpha(1.0)  # `make_explorer` sets the one of the options
         # Lists, because setting an attribute of a module is slow.
-        self._cost = [0.0, 0.0]  # seconds and steps spent on the bonus in this process, for the cost card
+        self._cost = [0.0, 0.0]  # seconds and steps spent on the bonus, for the cost card
         self._window = [0.0, 0.0, 0.0, 0.0]  # n, Σ raw, Σ scaled, Σ scaled² since the last `metrics`
         self._early = EarlyShare()
         self._signs: dict[str, int] = {}  # kind of warning → how many times in a row there was reason for it
@@ -208,6 +208,7 @@ class Explorer(nn.Module):
             "early": self._early.state_dict(),
             "signs": dict(self._signs),
             "alpha": self.alpha.state_dict(),
+            "cost": list(self._cost),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -215,3 +216,4 @@ class Explorer(nn.Module):
         self._early.load_state_dict(state["early"])
         self._signs = dict(state["signs"])
         self.alpha.load_state_dict(state["alpha"])
+        self._cost = list(state.get("cost", self._cost))  # older checkpoints have none
