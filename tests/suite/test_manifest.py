@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from critex.errors import UserError
-from critex.suite import SUITES, Manifest, read_manifest
+from critex.suite import SUITES, Job, Manifest, read_manifest
+from critex.suite.ledger import Ledger
 from critex.suite.manifest import claim
+from critex.suite.places import Began
 
 SMOKE, DEEPSEA = SUITES["smoke"], SUITES["deepsea"]
 
@@ -21,8 +23,29 @@ def test_claimed_once_it_is_read_and_claimed_again(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "suite.toml").read_text() == 'suite = "smoke"\nversion = 1\nbudget = 0.1\n'
 
 
+def hold_a_run(directory: Path) -> None:
+    run = directory / "CartPole-v1" / "dqn" / "seed-1"
+    run.mkdir(parents=True)
+    (run / "config.toml").touch()
+
+
+def test_until_there_is_a_run_another_budget_may_be_chosen(tmp_path: Path) -> None:
+    claim(tmp_path, SMOKE, 1e-6)
+    job = Job("a", tmp_path / "CartPole-v1" / "dqn" / "seed-1", ("dqn",), 1)
+    job.log.parent.mkdir(parents=True)
+    job.log.touch()
+    ledger = Ledger(tmp_path)
+    ledger.began(job, Began(["train"], "here", 42, {}))
+    with pytest.raises(UserError, match="cannot be mixed"):  # it may be about to write its config
+        claim(tmp_path, SMOKE, 0.5)
+    ledger.ended(job, "failed")
+    claim(tmp_path, SMOKE, 0.5)
+    assert read_manifest(tmp_path).budget == 0.5
+
+
 def test_another_suite_version_or_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim(tmp_path, SMOKE, 1.0)
+    hold_a_run(tmp_path)
     with pytest.raises(UserError, match="holds runs of the suite smoke, not of deepsea"):
         claim(tmp_path, DEEPSEA, 1.0)
     with pytest.raises(UserError, match=r"--budget 1, which cannot be mixed with 0\.5"):

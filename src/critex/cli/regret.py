@@ -114,7 +114,7 @@ def run(options: RunOptions) -> None:
         print(f"{failure.job.label} {failure.how}; see {failure.job.log}", file=sys.stderr)
     if failures:
         total = f"{len(failures)} of {len(jobs)}"
-        raise UserError(f"{total} runs failed twice; the same command tries them again")
+        raise UserError(f"{total} runs failed; the same command tries them again")
     show(out)
 
 

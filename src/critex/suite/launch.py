@@ -1,4 +1,4 @@
-"""Run jobs side by side: skip finished ones, resume interrupted ones, and retry failed ones once."""
+"""Run jobs side by side: skip finished ones, resume interrupted ones, and retry crashed ones once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from critex.suite.places import Began, Here, Place, Worker
 
 PAUSE = 0.5  # seconds between two polls of the jobs
 TRIES = 2
+REFUSED = 2  # the exit code of a command that critex refuses: it would refuse it again
 
 
 def launch(
@@ -27,7 +28,7 @@ def launch(
     place: Place | None = None,
     ledger: Path | None = None,
 ) -> list[Failure]:
-    """Run every job that is not finished, `parallel` at a time; return the jobs that failed twice.
+    """Run every job that is not finished, `parallel` at a time; return the jobs that failed.
 
     With a directory as `ledger`, its ledger.jsonl records what ran where. Ctrl-C and SIGTERM ask every run to write a
     checkpoint and stop, and are then raised as `Interrupted`; the same call later continues from there. Runs in use by
@@ -83,7 +84,7 @@ class Launcher:
 
     @property
     def failures(self) -> list[Failure]:
-        """The jobs that failed in every attempt."""
+        """The jobs that were refused, or failed in every attempt."""
         return list(self._failed.values())
 
     def look(self) -> bool:
@@ -130,7 +131,7 @@ class Launcher:
                 job.out.parent.mkdir(parents=True, exist_ok=True)
             self._running[job] = self._place.start(job)
         except UserError as error:
-            self._fail(job, Failure(job, 2, (str(error),)))
+            self._fail(job, Failure(job, REFUSED, (str(error),)))
         else:
             self._note(job)
 
@@ -162,7 +163,7 @@ class Launcher:
 
     def _fail(self, job: Job, failure: Failure) -> None:
         self._ledger.ended(job, "failed", failure)
-        if self._tries[job] < TRIES:
+        if failure.code != REFUSED and self._tries[job] < TRIES:
             self._waiting.append(job)
         else:
             self._failed[job] = failure

@@ -36,6 +36,11 @@ class Ledger:
         host = began[-1].get("host") if began else None
         return None if host is None else str(host)
 
+    @property
+    def open(self) -> bool:
+        """Whether some attempt has not ended."""
+        return any(self._open.values())
+
     def began(self, job: Job, began: Began) -> None:
         """Record the start of an attempt."""
         self._write("began", job, began._asdict())

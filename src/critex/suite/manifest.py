@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Protocol
 
 import tomli_w
@@ -15,6 +16,8 @@ from critex.errors import UserError
 from critex.ranges import Natural, Options, Positive
 from critex.run.config import from_dict
 from critex.run.files import disk_errors
+from critex.run.record import CARD, CONFIG
+from critex.suite.ledger import Ledger
 from critex.suite.suites import SUITES
 
 MANIFEST = "suite.toml"
@@ -62,7 +65,7 @@ def read_manifest(directory: Path, suite: Named | None = None, kind: Kind = SUIT
     try:
         found = from_dict(Manifest, tomllib.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
-        why = f"it does not exist; make it with: {kind.command} --out {directory}"
+        why = f"it does not exist; make it with: {kind.command} --out {quote(str(directory))}"
         if directory.exists():
             why = f"it has no {kind.file}" if directory.is_dir() else "it is a file"
         raise UserError(f"{directory} is not a directory of `{kind.command}`: {why}") from None
@@ -82,12 +85,13 @@ def read_manifest(directory: Path, suite: Named | None = None, kind: Kind = SUIT
 
 
 def claim(directory: Path, suite: Named, budget: float, kind: Kind = SUITE_RUNS) -> None:
-    """Reserve `directory` for this suite and budget; a `UserError` if it belongs to another."""
+    """Reserve `directory` for this suite and budget; a `UserError` if it holds, or is about to hold, runs of another."""
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        if not (directory / kind.file).exists():
-            if any(path.suffix != TEMPORARY for path in directory.iterdir()):
-                raise UserError(f"{directory} holds other files, and no {kind.file}; choose another --out")
+        claimed = (directory / kind.file).exists()
+        if not claimed and any(path.suffix != TEMPORARY for path in directory.iterdir()):
+            raise UserError(f"{directory} holds other files, and no {kind.file}; choose another --out")
+        if not claimed or not _holds_runs(directory):
             wanted = Manifest(suite.name, suite.version, budget)
             atomic_write(directory / kind.file, tomli_w.dumps(asdict(wanted)).encode())
     found = read_manifest(directory, suite, kind)
@@ -96,3 +100,8 @@ def claim(directory: Path, suite: Named, budget: float, kind: Kind = SUITE_RUNS)
             f"{directory} holds runs with --budget {found.budget:g}, which cannot be mixed with {budget:g}; "
             "use the same budget or choose another --out"
         )
+
+
+def _holds_runs(directory: Path) -> bool:
+    """Whether there is a run, or one that was started and has not ended."""
+    return Ledger(directory).open or any(any(directory.rglob(name)) for name in (CONFIG, CARD))
