@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -309,6 +310,18 @@ def test_existing_directories_are_refused(tmp_path: Path) -> None:
         create(tmp_path / "d")
     with pytest.raises(UserError, match=r"cannot write .*d/e.*Not a directory"):
         create(tmp_path / "d" / "e")
+
+
+def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
+    path = tmp_path / "my run"
+    command = f"critex resume '{path}'"
+    with create(path) as run:
+        assert run._hint.endswith(command)
+        with pytest.raises(UserError, match=re.escape(f"`{command}`")):
+            create(path)
+        train(run)
+    with pytest.raises(UserError, match=re.escape(f"critex eval '{path}'")):
+        resume(path)
 
 
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:

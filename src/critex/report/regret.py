@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,7 @@ def read_results(out: Path) -> list[Result]:
         episodes, regret = table[:, 0].astype(np.int64), table[:, 1:].T
         results.append(Result(problem, method, episodes, regret, slope(episodes, regret), facts))
     if not results:
-        command = f"critex regret run {manifest.suite} --budget {manifest.budget:g} --out {out}"
+        command = f"critex regret run {manifest.suite} --budget {manifest.budget:g} --out {quote(str(out))}"
         raise UserError(f"{out} has no finished run; run the suite with: {command}")
     return results
 

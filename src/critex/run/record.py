@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import tomli_w
@@ -138,7 +139,7 @@ def require_free(directory: Path) -> None:
         raise UserError(f"{directory} holds a finished run; choose another --out")
     if (directory / CONFIG).exists():
         raise UserError(
-            f"{directory} exists already; resume it with `critex resume {directory}` or choose another --out"
+            f"{directory} exists already; resume it with `critex resume {quote(str(directory))}` or choose another --out"
         )
     leftovers = {LOCK, METRICS, CONFIG + TEMPORARY}
     if directory.exists() and {path.name for path in directory.iterdir()} - leftovers:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any, Self
 
@@ -81,7 +82,8 @@ class Run:
         self.options = options = run_options(config)
         self.device = choose_device(options.device)
         self._config = to_dict(config)
-        self._hint = f", then continue from the last checkpoint with: critex resume {path}"
+        self._command = f"critex resume {quote(str(path))}"
+        self._hint = f", then continue from the last checkpoint with: {self._command}"
         self._lock = Lock(path)
         self._log = Logger(path, options, run_id, self._hint)
         self._checkpoints = Checkpoints(path)
@@ -134,7 +136,9 @@ class Run:
         path = Path(path)
         require_run(path)
         if (path / CARD).exists():
-            raise UserError(f"{path} is finished: nothing to resume; play it with: critex eval {path}")
+            raise UserError(
+                f"{path} is finished: nothing to resume; play it with: critex eval {quote(str(path))}"
+            )
         for name in (CHECKPOINTS, TENSORBOARD, "wandb"):
             refuse_link(path / name)
         with disk_errors(path):
@@ -206,7 +210,7 @@ class Run:
         if isinstance(error, SystemExit) and not error.code and not (self.path / CARD).exists():
             # A library that calls sys.exit() must not make an unfinished run look like a success.
             raise UserError(
-                f"something called sys.exit() at step {self.step}; resume with: critex resume {self.path}"
+                f"something called sys.exit() at step {self.step}; resume with: {self._command}"
             ) from error
 
     # The loop -----------------------------------------------------------------------------------------------
@@ -258,7 +262,7 @@ class Run:
         self._log.file.flush()
         self._show(now)
         if self._signals.caught:
-            message = f"stopped at step {self.step}; resume with: critex resume {self.path}"
+            message = f"stopped at step {self.step}; resume with: {self._command}"
             raise Interrupted(message, self._signals.caught)
 
     def _show(self, now: float) -> None:

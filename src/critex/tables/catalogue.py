@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from statistics import mean
 
 from critex.errors import UserError, unknown
@@ -69,7 +70,9 @@ def fill(table: NamedTable, runs: Path | None, problems: list[str]) -> tuple[Gri
     A `UserError` if the directory does not exist or belongs to another suite or version.
     """
     if runs is not None and not runs.exists():
-        raise UserError(f"{runs} does not exist; run it with: critex suite run {table.suite} --out {runs}")
+        raise UserError(
+            f"{runs} does not exist; run it with: critex suite run {table.suite} --out {quote(str(runs))}"
+        )
     if runs is None or (runs.is_dir() and not any(runs.iterdir())):
         notes = (*table.grid.notes, *_wall_clock(table, {}), f"Run it with: critex suite run {table.suite}")
         return replace(table.grid, notes=notes), {}
