@@ -179,6 +179,7 @@ def test_a_broken_line_is_named_and_the_rest_counted(runs: Path, capsys: pytest.
         (["mujoco-v4", "--curves", "a.png", "--out", "a.csv"], "give --out another name"),
         (["mujoco-v4", "--out", "a.html"], "written as .md, .tex, .csv or .txt"),
         (["mujoco-v4", "--curves", "a.jpg"], "written as .png or .svg, not as a.jpg"),
+        (["mujoco-v4", "--curves", ""], "written as .png or .svg, not as ."),
         (["mujoco-v4", "--runs", "OTHER"], "no suite.toml"),
         (
             ["mujoco-v4", "--runs", "nowhere"],

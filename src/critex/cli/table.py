@@ -32,13 +32,15 @@ class Options:
 def main(args: list[str]) -> None:
     """Print or write the table."""
     options = parse(Options, "critex table", args)
-    from critex.report.panels import write_curves
+    from critex.report.panels import require_picture, write_curves
     from critex.run.files import disk_errors
     from critex.tables import FORMATS, fill, table_named
     from critex.tables.formats import print_grid
 
-    if options.curves and options.out == options.curves.with_suffix(".csv"):
-        raise UserError(f"--curves writes its numbers to {options.out}; give --out another name")
+    if options.curves:
+        require_picture(options.curves)
+        if options.out == options.curves.with_suffix(".csv"):
+            raise UserError(f"--curves writes its numbers to {options.out}; give --out another name")
     suffix = options.out.suffix if options.out else ""
     if not options.format and suffix not in SUFFIXES:
         raise UserError(

@@ -55,10 +55,15 @@ def panel_rows(shown: Sequence[Panel]) -> Iterable[list[str]]:
         yield from ([panel.task, *row] for row in rows)
 
 
+def require_picture(out: Path) -> None:
+    """Refuse a file for curves that is no picture."""
+    if out.suffix not in (".png", ".svg"):
+        raise UserError(f"curves are written as .png or .svg, not as {out}")
+
+
 def write_curves(table: NamedTable, grid: Grid, cells: Cells, out: Path) -> None:
     """Write the learning curves of a table as PNG or SVG, and their numbers as CSV beside it."""
-    if out.suffix not in (".png", ".svg"):
-        raise UserError(f"curves are written as .png or .svg, not as {out.name}")
+    require_picture(out)
     if table.curve is None:
         raise UserError(f"the table {table.name} counts parameters and has no curves")
     shown = panels(grid, cells, table.curve)
