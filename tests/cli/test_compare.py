@@ -8,6 +8,7 @@ import pytest
 
 from critex.algorithms import load_config
 from critex.cli import main
+from critex.cli.compare import Options, comparison
 from critex.run import read_config
 
 TINY = "--env DeepSea-4-v0 --steps 200 --learning-starts 20 --log-every 50".split()
@@ -50,9 +51,9 @@ def test_an_environment_of_ones_own_continues(tmp_path: Path, monkeypatch: pytes
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for seeds in ("1", "1-2"):
-        tiny = "--env=pond:Pond-v0 --steps 60 --learning-starts 20 --explorer none"
+        tiny = "--env=pond:Pond-v0 --steps 60 --learning-starts 20 --explorer cae"
         main(["compare", "dqn", *tiny.split(), "--seeds", seeds, "--out", "both"])
-    assert len(list(Path("both").glob("runs/*/seed-*/card.json"))) == 2
+    assert len(list(Path("both").glob("runs/*/seed-*/card.json"))) == 4
 
 
 def test_options_of_the_bonus_are_for_explorers(tmp_path: Path) -> None:
@@ -63,6 +64,15 @@ def test_options_of_the_bonus_are_for_explorers(tmp_path: Path) -> None:
     )
     assert explores.bonus.ridge == 0.5 and explores.bonus_in == "value"
     assert alone.explorer == "none" and alone.bonus_in == "reward"
+
+
+def test_each_explorer_gets_the_options_it_has(tmp_path: Path) -> None:
+    flags = [["--bonus.ridge", "0.5"], ["--bonus.of=state_action"], ["--alpha", "2"]]
+    options = Options(explorer="cae,counts", seeds="1")
+    jobs = comparison("dqn", options, [["--env", "DeepSea-4-v0"], *flags], tmp_path)
+    given = {job.out.parent.name: [flag for flag in flags if flag[0] in job.train] for job in jobs}
+    ridge, of, alpha = flags
+    assert given == {"dqn": [], "dqn+cae": [ridge, alpha], "dqn+counts": [of, alpha]}
 
 
 def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:

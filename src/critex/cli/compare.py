@@ -27,7 +27,8 @@ class Options(ranges.Options):
     learning curves. All other options are those of `critex train`."""
 
     explorer: str = "cae"
-    """Explorers to compare with the algorithm alone, separated by commas, as in cae,e3b."""
+    """Explorers to compare with the algorithm alone, separated by commas, as in cae,e3b. Each gets those of the options
+    --bonus.* that it has."""
     seeds: str = "1-3"
     """Seeds of each method, as in 1-3 or 1,4,7."""
     jobs: ranges.Count = 2
@@ -64,7 +65,7 @@ def main(args: list[str]) -> None:
         out.mkdir(parents=True, exist_ok=True)
     failures = launch(jobs, options.jobs, "compare")
     if failures:
-        raise UserError(f"{len(failures)} of {len(jobs)} runs failed twice; {failures[0]}")
+        raise UserError(f"{len(failures)} of {len(jobs)} runs failed; {failures[0]}")
     report_runs([job.out for job in jobs], out / "report")
 
 
@@ -92,12 +93,20 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
     if any(group[0].partition("=")[0] == "--seed" for group in flags):
         raise UserError("compare trains several seeds; use --seeds, as in 1-3 or 1,4,7, instead of --seed")
     explorers = dict.fromkeys(["none", *filter(None, options.explorer.replace(" ", "").split(","))])
+    if len(explorers) == 1:
+        raise UserError("there is no explorer to compare with; name one, as in --explorer cae")
+    lacking = {explorer: lacks(explorer, flags) for explorer in explorers if explorer != "none"}
+    wrong = set.intersection(*lacking.values())  # given to all, which refuse them
+
+    def suits(explorer: str, flag: str) -> bool:
+        return not about_the_bonus(flag) if explorer == "none" else flag not in lacking[explorer] - wrong
+
     jobs: list[Job] = []
-    for seed in parse_seeds(options.seeds or "1"):
+    for seed in parse_seeds(options.seeds):
         for explorer in explorers:
             method = algorithm if explorer == "none" else f"{algorithm}+{explorer}"
             path = out / "runs" / method / f"seed-{seed}"
-            given = [group for group in flags if explorer != "none" or not about_the_bonus(group[0])]
+            given = [group for group in flags if suits(explorer, group[0])]
             train = [*ALWAYS.split(), *chain(*given), "--explorer", explorer, "--seed", str(seed)]
             cfg = train_config(algorithm, [*train, "--no-progress"])
             if (path / CONFIG).exists():
@@ -112,6 +121,19 @@ def about_the_bonus(flag: str) -> bool:
     """Whether the option is only for runs with an explorer."""
     name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("_", "-")
     return name in BONUS or name.startswith("bonus.")
+
+
+def lacks(explorer: str, flags: list[list[str]]) -> set[str]:
+    """The given --bonus.* that the explorer does not have."""
+    from critex.explorers import explorer_class
+
+    own = {
+        flag
+        for option in options_of(explorer_class(explorer).Config, prefix="bonus.")
+        for flag in option.flags
+    }
+    given = {group[0] for group in flags if group[0].startswith("--bonus.")}
+    return {flag for flag in given if flag.partition("=")[0].replace("_", "-") not in own}
 
 
 def require_same_options(path: Path, cfg: Any) -> None:

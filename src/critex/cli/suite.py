@@ -109,7 +109,7 @@ def show(name: str) -> None:
 
 
 def run(options: RunOptions) -> None:
-    """Run the missing runs; print the end of the log of every run that failed twice."""
+    """Run the missing runs; print the end of the log of every run that failed."""
     from critex import suite as suites
 
     suite = suites.suite_named(options.name)
@@ -117,7 +117,7 @@ def run(options: RunOptions) -> None:
         tuple(filter(None, map(str.strip, names.split(",")))) for names in (options.only, options.task)
     )
     out = options.out or Path("runs", suite.name)
-    jobs = suite.jobs(out, options.budget, only, tasks, parse_seeds(options.seeds))
+    jobs = suite.jobs(out, options.budget, only, tasks, parse_seeds(options.seeds) if options.seeds else ())
     suites.claim(out, suite, options.budget)
     with ExitStack() as stack:
         place, parallel = None, options.jobs or 2
@@ -129,9 +129,7 @@ def run(options: RunOptions) -> None:
         print(f"{failure.job.label} {failure.how}; {failure.job.log} ends with:", file=sys.stderr)
         print("".join(f"    {printable(line)}\n" for line in failure.tail), end="", file=sys.stderr)
     if failures:
-        raise UserError(
-            f"{len(failures)} of {len(jobs)} runs failed twice; the same command tries them again"
-        )
+        raise UserError(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again")
     print(f"finished: {len(jobs)} run{'s' * (len(jobs) != 1)} in {out}")
 
 
@@ -148,4 +146,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
                 f"--seeds is {text!r}; give at most 1,000 seeds in one range, each at most {ranges.LARGEST}"
             )
         seeds += range(first, last + 1)
+    if not seeds:
+        raise UserError(f"--seeds is {text!r}; write seeds as in 1-3 or 1,4,7")
     return tuple(dict.fromkeys(seeds))
