@@ -55,22 +55,35 @@ def train_config(name: str, args: list[str]) -> Any:
     )
     values = typed(**{f.name: getattr(default, f.name) for f in fields(default)})
     parsed: Any = parse(typed, f"{PROG} {name}", args, values, help_sections(name, default), bonus_flags)
-    refuse_idle(args, parsed)
+    refuse_idle(args, parsed, name)
     if default.env.startswith(f"{parsed.env}?"):  # the preset adds the options of its task to the id
         parsed.env = default.env
     return config(**{f.name: getattr(parsed, f.name) for f in fields(default)})
 
 
-def refuse_idle(args: list[str], cfg: Any) -> None:
+def refuse_idle(args: list[str], cfg: Any, algorithm: str) -> None:
     """Refuse flags that would have no effect with the other options; presets may set them."""
+    from critex.presets import presets, settings
+
     given = {arg.partition("=")[0].replace("_", "-") for arg in args}
     plain = cfg.explorer == "none" and "--explorer" not in given  # a sweep over explorers may name none
+
+    def same_without_preset() -> bool:
+        with_it, without = (settings(algorithm, "none", preset, cfg.env) for preset in (cfg.preset, None))
+        return cfg.preset in presets() and with_it == without
+
     rules: tuple[tuple[str, Callable[[], bool], str], ...] = (
         ("--alpha", lambda: plain, "an explorer; add --explorer cae"),
+        ("--preset", lambda: plain and same_without_preset(), "an explorer; add --explorer cae"),
         ("--recompute", lambda: plain, "an explorer; add --explorer cae"),
         ("--bonus-in", lambda: plain and cfg.bonus_in == "value", "an explorer; add --explorer cae"),
         ("--scale-value-bonus", lambda: plain, "an explorer; add --explorer cae"),
         ("--stop-return", lambda: cfg.stop_return is not None and not cfg.eval_every, "--eval-every"),
+        (
+            "--eval-every",
+            lambda: cfg.stop_return is not None and cfg.eval_every > cfg.steps,
+            f"more --steps, at least {cfg.eval_every}",
+        ),
         ("--eval-episodes", lambda: not cfg.eval_every, "--eval-every"),
         ("--normalize-bonus", lambda: not cfg.normalize_reward, "--normalize-reward"),
         ("--bonus.rebuild-rows", lambda: not cfg.bonus.rebuild_every, "--bonus.rebuild-every"),
