@@ -127,4 +127,4 @@ def _tail(path: Path, size: int = 8192) -> Iterator[dict[str, Any]]:
 def _number(line: dict[str, Any], name: str, other: T) -> float | T:
     """A number of a line; `other` if it is missing or not a finite number."""
     value = line.get(name)
-    return value if type(value) in (int, float) and math.isfinite(value) else other
+    return value if isinstance(value, int | float) and abs(value) < math.inf else other
