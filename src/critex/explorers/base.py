@@ -216,4 +216,4 @@ class Explorer(nn.Module):
         self._early.load_state_dict(state["early"])
         self._signs = dict(state["signs"])
         self.alpha.load_state_dict(state["alpha"])
-        self._cost = list(state.get("cost", self._cost))  # older checkpoints have none
+        self._cost = list(state["cost"])
