@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from critex.algorithms import ALGORITHMS, algorithm_module
-from critex.cli import dispatch, train_config
+from critex.cli import dispatch
+from critex.cli.train import train_config
 from critex.errors import UserError
 from critex.explorers import EXPLORERS, explorer_class
 from critex.run import TIMING_FIELDS

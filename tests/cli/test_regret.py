@@ -88,6 +88,8 @@ def test_mistakes_are_one_line(args, expected, capsys):
 def test_a_directory_belongs_to_one_suite_and_budget(tmp_path, capsys):
     out = tmp_path / "runs"
     claim(out, SUITES["lock"], 0.5, REGRET_RUNS)
+    (out / "run").mkdir()
+    (out / "run" / "card.json").write_text("{}")
     assert "--budget 0.5, which cannot be mixed with 1" in says(["run", "lock", "--out", out], capsys)
     assert "runs of the suite lock, not of all" in says(["run", "--out", out], capsys)
     assert f"critex regret run lock --budget 0.5 --out {out}" in says(["show", out], capsys)

@@ -18,9 +18,11 @@ from tests.report.conftest import Config, Episode
 COVERAGES = [0.1, 0.2, 0.3, 0.6]
 
 
-def write(path: Path, shift: float = 0.0, reward: float = 0.0, **options: object) -> Path:
+def write(
+    path: Path, shift: float = 0.0, reward: float = 0.0, algorithm: str = "ppo_recurrent", **options: object
+) -> Path:
     """A run of four episodes with an evaluation after each; evaluations reveal twice as much."""
-    with Run.create("ppo_recurrent", Config(out=str(path), **options)) as run:  # type: ignore[arg-type]
+    with Run.create(algorithm, Config(out=str(path), **options)) as run:  # type: ignore[arg-type]
         run.attach()
         for step in run.steps(40, 10):
             coverage = COVERAGES[step // 10] + shift
@@ -60,10 +62,11 @@ def test_the_measure_counts_where_there_is_no_reward(tmp_path: Path) -> None:
 def test_the_table_of_a_suite_scores_by_its_measure(tmp_path: Path) -> None:
     task = "VizdoomExplore-train-v0"
     for method, shift in (("ppo_recurrent", 0.0), ("ppo_recurrent+cae", 0.1), ("reference-wall", -0.1)):
-        explorer = method.partition("+")[2] or "none"
+        algorithm, explorer = method.partition("+")[0].partition("-")[0], method.partition("+")[2] or "none"
         for seed in (1, 2):
             where = tmp_path / task / method / f"seed-{seed}"
-            write(where, shift, env=f"{task}?resolution=40x30", explorer=explorer, seed=seed)
+            env = f"{task}?resolution=40x30"
+            write(where, shift, algorithm=algorithm, env=env, explorer=explorer, seed=seed)
     (tmp_path / "suite.toml").write_text('suite = "visual"\nversion = 2\nbudget = 1.0\n')
     table = table_named("visual")
     assert table.curve == "evaluation_coverage"

@@ -123,7 +123,7 @@ def test_wall_clock_beside_the_papers(tmp_path: Path, capsys: pytest.CaptureFixt
             card = json.loads((where / "card.json").read_text())
             card["totals"]["seconds"] = 3600 * hours
             (where / "card.json").write_text(json.dumps(card))
-    (tmp_path / "suite.toml").write_text('suite = "minihack"\nversion = 1\nbudget = 1.0\n')
+    (tmp_path / "suite.toml").write_text('suite = "minihack"\nversion = 2\nbudget = 1.0\n')
     main(["table", "minihack", "--runs", str(tmp_path)])
     line = "Wall clock of a run, paper: impala+cae 17 h, impala+e3b 22 h; ours: impala+cae 1.5 h (n=2)."
     assert line in " ".join(capsys.readouterr().out.split())
