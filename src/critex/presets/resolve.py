@@ -3,7 +3,7 @@
 The format of a source, all of it optional:
 
     extends = "official"                   # start from another source
-    family = "minigrid"                    # or ids = 'DeepSea-(?P<N>\\d+)-v0': the settings are defaults on these ids
+    family = "minigrid"                    # or ids = 'DeepSea-(?P<N>[1-9]\\d*)-v0': the settings are defaults on these ids
     tasks = ["Swimmer-v4"]                 # of the family, only these; others are an error
     [algorithm."ppo impala"]               # options of algorithms; `any` means every one
     [explorer."cae cae_plus"]              # α and other options of the algorithm; options of the explorer in `bonus`
