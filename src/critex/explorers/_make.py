@@ -112,6 +112,10 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
 def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: Any, rollouts: bool) -> None:
     """Refuse bonus_in=value and recompute for bonuses that depend on when they are measured."""
     which = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
+    if cfg.recompute and rollouts:
+        raise UserError(
+            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
+        )
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
             f"explorer {cfg.explorer} cannot compare actions with these options; use bonus_in=reward"
@@ -119,10 +123,6 @@ def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: A
     if explorer.episodic:
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
         raise UserError(f"{which} needs a memory that outlives the episode; {hint}")
-    if cfg.recompute and rollouts:
-        raise UserError(
-            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
-        )
     parts = (part for part in explorer.modules() if isinstance(part, Explorer))
     if cfg.recompute and not all(part.measures for part in parts):
         raise UserError(f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off")
