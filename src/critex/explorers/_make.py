@@ -71,8 +71,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), _total(cfg, rollouts), in_reward=stored)
     if cfg.bonus_in == "value" or cfg.recompute:
         _check_measured_later(cfg, explorer, options, rollouts)
-    for _, part in _flattened(options):
-        _check_learner(part, rollouts)
+    for path, part in _flattened(options):
+        _check_learner(path, part, rollouts)
     return explorer
 
 
@@ -140,15 +140,17 @@ def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: A
             )
 
 
-def _check_learner(options: Any, rollouts: bool) -> None:
+def _check_learner(path: str, options: Any, rollouts: bool) -> None:
     """Refuse options that this kind of algorithm does not support."""
     if not rollouts and getattr(options, "scaling", None) == "batch":
         raise UserError(
-            "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford"
+            "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford, with another "
+            "--alpha: bonuses are then larger"
         )
     if not rollouts and getattr(options, "cross_episode_ends", False):
         raise UserError(
-            "cross_episode_ends needs an algorithm that learns from rollouts; a replay buffer stores s' itself"
+            "cross_episode_ends needs an algorithm that learns from rollouts; a replay buffer stores s' itself; use "
+            f"--{path}.no-cross-episode-ends"
         )
     if rollouts and getattr(options, "rebuild_every", False):
         raise UserError(
