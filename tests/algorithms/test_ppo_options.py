@@ -46,10 +46,11 @@ def test_steps_beyond_whole_rollouts_are_announced(
     assert "whole rollouts of 128 steps: 640 of 700" in capsys.readouterr().err
 
 
-def test_recompute_needs_replayed_transitions(train: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("explorer", ["cae", "e3b"])  # a lifelong memory would not help the second
+def test_recompute_needs_replayed_transitions(explorer: str, train: Callable[..., Path]) -> None:
     """Measured again, a bonus would contain its own step: the whole rollout is in A before the update."""
     with pytest.raises(UserError, match="recompute is for replayed transitions"):
-        train("ppo", **SMALL, recompute=True, explorer="cae")
+        train("ppo", **SMALL, recompute=True, explorer=explorer)
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])

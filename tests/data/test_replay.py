@@ -246,3 +246,12 @@ def test_another_size_is_refused() -> None:
     replay = Replay(30, chunk=10)
     with pytest.raises(UserError, match="capacity 30, this one 40"):
         Replay(40, chunk=10).load_state_dict(replay.state_dict())
+
+
+def test_nor_does_it_fit_when_a_run_resumes_after_a_whole_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay, restored = Replay(20, chunk=5), Replay(20, chunk=5)
+    fill(replay, 10)  # no row is left over
+    state = replay.state_dict()
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
+    with pytest.raises(UserError, match="choose a smaller buffer_size"):
+        restored.load_state_dict(state)

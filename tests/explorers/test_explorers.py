@@ -431,6 +431,14 @@ def test_mixing() -> None:
             ExplorationConfig(explorer="cae", bonus=EllipticalConfig(embedding="state_action")),
             "takes only the state",
         ),
+        (
+            ExplorationConfig(explorer="cae", bonus=EllipticalConfig(scaling="batch")),
+            "use --bonus.scaling welford, with another --alpha",
+        ),
+        (
+            ExplorationConfig(explorer="cae_plus", bonus=CAEPlusConfig(cross_episode_ends=True)),
+            "use --bonus.no-cross-episode-ends",
+        ),
     ],
 )
 def test_what_does_not_go_together(cfg: ExplorationConfig, message: str) -> None:

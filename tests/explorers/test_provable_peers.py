@@ -2,11 +2,13 @@
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from critex.data import Transition
 from critex.embedding import Embedding
+from critex.errors import UserError
 from critex.explorers import ExplorationConfig, Setting, value_bonus
 from critex.explorers.acb import ACB, ACBConfig
 from critex.explorers.bdqn import BDQN, BDQNConfig
@@ -94,3 +96,13 @@ def test_bdqn_draws_for_actions_and_not_for_targets():
     assert value_bonus(state, bdqn, cfg).abs().min() > 0
     assert not value_bonus(state, bdqn, cfg, target=True).any()
     assert value_bonus(state, cae, cfg, target=True).abs().min() > 0
+
+
+def test_blocks_need_discrete_actions_and_the_other_features_do_not():
+    box = gym.spaces.Box(-1, 1, (2,))
+    embedding = Embedding.of(lambda obs, action: obs, 3, box, takes_action=True)
+    setting = Setting(embedding, gym.spaces.Box(0, 1, (3,), np.float32))
+    for explorer, config in (BDQN, BDQNConfig), (ACB, ACBConfig):
+        with pytest.raises(UserError, match="use embedding=auto"):
+            explorer(config(embedding="block"), setting)
+        explorer(config(embedding="auto"), setting)

@@ -113,6 +113,12 @@ def test_a_flag_changes_the_network_with_its_width() -> None:
         assert train_config("impala", [*flags, *own]).widths == (width,)
 
 
+def test_the_network_follows_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for flags, network in ([], "paper"), (["--device=cpu"], "compact"), (["--device", "cuda"], "paper"):
+        assert train_config("impala", ["--env", HORN, *flags]).network == network
+
+
 @pytest.mark.parametrize("explorer", ["e3b", "rnd", "noveld", "icm", "ride"])
 def test_other_methods_have_the_encoder_that_table_2_counts(explorer: str) -> None:
     widths = {p: default_config("impala", explorer, p, HORN).bonus.width for p in ("paper", "official")}

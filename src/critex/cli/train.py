@@ -42,9 +42,9 @@ def train_config(name: str, args: list[str]) -> Any:
     config = algorithm_module(name).Config
     from critex.presets import default_config  # after the name has been checked, because it loads torch
 
-    explorer, preset, env = (peek(args, flag) for flag in ("explorer", "preset", "env"))
+    explorer, preset, env, device = (peek(args, flag) for flag in ("explorer", "preset", "env", "device"))
     preset = None if preset in ("none", "None") else preset
-    default = default_config(name, explorer or config.explorer, preset, env)
+    default = default_config(name, explorer or config.explorer, preset, env, device)
     # The options --bonus.* depend on the explorer, so the type of that field is set here.
     typed = make_dataclass(
         config.__name__,

@@ -105,7 +105,7 @@ class Replay:
         try:
             storage: Any = tree_map(lambda x: torch.zeros((self.capacity, *x.shape[1:]), dtype=x.dtype), like)
         except (RuntimeError, MemoryError) as error:
-            row = sum(leaf[0].numel() * leaf.element_size() for leaf in tree_leaves(like))
+            row = sum(leaf.shape[1:].numel() * leaf.element_size() for leaf in tree_leaves(like))
             raise UserError(
                 f"a replay buffer of {self.capacity} transitions needs {self.capacity * row / 1e9:,.1f} GB of memory, "
                 "which is not available; choose a smaller buffer_size"

@@ -71,8 +71,8 @@ def make_explorer(cfg: ExplorationConfig, setting: Setting, *, rollouts: bool = 
     explorer.alpha = Alpha(alpha, getattr(cfg, "gamma", 0.99), _total(cfg, rollouts), in_reward=stored)
     if cfg.bonus_in == "value" or cfg.recompute:
         _check_measured_later(cfg, explorer, options, rollouts)
-    for _, part in _flattened(options):
-        _check_learner(part, rollouts)
+    for path, part in _flattened(options):
+        _check_learner(path, part, rollouts)
     return explorer
 
 
@@ -112,6 +112,10 @@ def _check_value_bonus(cfg: ExplorationConfig, setting: Setting, options: Any) -
 def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: Any, rollouts: bool) -> None:
     """Refuse bonus_in=value and recompute for bonuses that depend on when they are measured."""
     which = "bonus_in=value" if cfg.bonus_in == "value" else "recompute"
+    if cfg.recompute and rollouts:
+        raise UserError(
+            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
+        )
     if cfg.bonus_in == "value" and not explorer.compares_actions:
         raise UserError(
             f"explorer {cfg.explorer} cannot compare actions with these options; use bonus_in=reward"
@@ -119,10 +123,6 @@ def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: A
     if explorer.episodic:
         hint = "use --bonus.scope lifelong" if hasattr(options, "scope") else f"{cfg.explorer} has none"
         raise UserError(f"{which} needs a memory that outlives the episode; {hint}")
-    if cfg.recompute and rollouts:
-        raise UserError(
-            "recompute is for replayed transitions; this algorithm learns from each rollout at once, so leave it off"
-        )
     parts = (part for part in explorer.modules() if isinstance(part, Explorer))
     if cfg.recompute and not all(part.measures for part in parts):
         raise UserError(f"explorer {cfg.explorer} cannot compute a stored bonus again; leave recompute off")
@@ -140,15 +140,17 @@ def _check_measured_later(cfg: ExplorationConfig, explorer: Explorer, options: A
             )
 
 
-def _check_learner(options: Any, rollouts: bool) -> None:
+def _check_learner(path: str, options: Any, rollouts: bool) -> None:
     """Refuse options that this kind of algorithm does not support."""
     if not rollouts and getattr(options, "scaling", None) == "batch":
         raise UserError(
-            "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford"
+            "scaling=batch needs an algorithm that learns from rollouts; use --bonus.scaling welford, with another "
+            "--alpha: bonuses are then larger"
         )
     if not rollouts and getattr(options, "cross_episode_ends", False):
         raise UserError(
-            "cross_episode_ends needs an algorithm that learns from rollouts; a replay buffer stores s' itself"
+            "cross_episode_ends needs an algorithm that learns from rollouts; a replay buffer stores s' itself; use "
+            f"--{path}.no-cross-episode-ends"
         )
     if rollouts and getattr(options, "rebuild_every", False):
         raise UserError(

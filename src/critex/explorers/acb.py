@@ -45,7 +45,9 @@ class ACB(ScaledExplorer):
         if setting.embedding.form == "next_state":
             raise UserError("acb needs features of (s, a); use another embedding")
         if config.embedding == "block" and (setting.embedding.takes_action or not setting.embedding.discrete):
-            raise UserError("embedding=block needs discrete actions and a critic that takes only the state")
+            raise UserError(
+                "embedding=block needs discrete actions and a critic that takes only the state; use embedding=auto"
+            )
         form: Form = setting.embedding.form if config.embedding == "auto" else config.embedding
         self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
         self.compares_actions = not self.embedding.takes_action

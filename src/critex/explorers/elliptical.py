@@ -80,7 +80,7 @@ class Elliptical(ScaledExplorer):
                 "this critic takes only the state; use embedding=state_and_action, next_state, block or state"
             )
         if form == "block" and not setting.embedding.discrete:
-            raise UserError("embedding=block needs discrete actions")
+            raise UserError("embedding=block needs discrete actions; use embedding=auto")
         self.config = config
         self.embedding = replace(setting.embedding, form=form, norm=config.phi_norm)
         self.episodic = config.scope == "episodic"

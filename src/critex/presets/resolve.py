@@ -43,18 +43,23 @@ class Settings:
 
 
 def default_config(
-    name: str, explorer: str = "none", preset: str | None = None, env: str | None = None
+    name: str,
+    explorer: str = "none",
+    preset: str | None = None,
+    env: str | None = None,
+    device: str | None = None,
 ) -> Any:
     """The options of an algorithm with an explorer: default < family of `env` < preset.
 
     A preset named after a family, such as `minigrid`, changes nothing on its ids, where it is the default, and is
-    refused elsewhere.
+    refused elsewhere. Some defaults depend on the `device`: IMPALA's network is smaller on a CPU.
     """
     config = algorithm_module(name).Config
     found = settings(name, explorer, preset, env or config.env)
     exploration = dict(found.exploration or {})
     bonus = explorer_class(explorer).Config(**exploration.pop("bonus", {}))
-    chosen = ({"env": env} if env else {}) | found.options | exploration
+    given = {key: value for key, value in (("env", env), ("device", device)) if value}
+    chosen = given | found.options | exploration
     return config(explorer=explorer, preset=preset, bonus=bonus, **chosen)
 
 
