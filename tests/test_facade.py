@@ -610,6 +610,23 @@ def test_inside_a_users_module_it_is_restored_before_its_first_call() -> None:
     )
 
 
+def test_a_cast_of_a_users_module_does_not_round_off_the_memory() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.critic = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+            self.explorer = critex.CAEPlus(self.critic, num_actions=2)
+
+    mine, obs, action = Mine(), torch.randn(1, 3), torch.tensor([1])
+    for cast in (mine.double, mine.half, mine.float):
+        cast()
+        weight = mine.critic[0].weight
+        bonus = mine.explorer(obs.to(weight), action)
+        assert bonus.isfinite().all()
+        assert mine.explorer.loss(obs.to(weight), action, obs.to(weight)).dtype == weight.dtype
+    assert mine.explorer.explorer.gram.dtype == torch.float64
+
+
 def test_episode_boundaries_survive_saving() -> None:
     make = lambda: critex.CAE(embed, scope="episodic", scaling="none", autoreset="next_step")  # noqa: E731
     one, two = make(), make()
