@@ -460,6 +460,21 @@ def test_observations_of_other_kinds_are_named(obs: Any) -> None:
         critex.CAE(state, num_actions=2)(obs, [0])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, torch.float64])
+def test_a_critic_that_takes_no_such_numbers(dtype: Any) -> None:
+    critic = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    tensors = isinstance(dtype, torch.dtype)
+    obs = torch.ones(1, 1, 4, 4, dtype=dtype) if tensors else np.ones((1, 1, 4, 4), dtype)
+    for explorer in (critex.CAE(critic, num_actions=2), critex.CAEPlus(critic, num_actions=2)):
+        with pytest.raises(
+            critex.UserError, match=rf"inputs of {torch.as_tensor(obs).dtype} .* obs / 255\.0"
+        ):
+            explorer(obs, np.array([1]))
+        assert explorer(obs / 255.0 if not tensors else obs.float(), np.array([1])) > 0
+    with pytest.raises(RuntimeError, match="channels"):  # of shapes, torch says enough
+        explorer(np.ones((1, 2, 4, 4)), np.array([1]))
+
+
 def test_metrics_of_the_bonus() -> None:
     explorer = critex.CAE(embed, alpha=0.5, scaling="none")
     assert explorer.metrics() == {}
