@@ -475,6 +475,21 @@ def test_a_critic_that_takes_no_such_numbers(dtype: Any) -> None:
         explorer(np.ones((1, 2, 4, 4)), np.array([1]))
 
 
+@pytest.mark.parametrize("form", ["state_action", "state", "next_state", "state_and_action", "block"])
+def test_a_form_that_does_not_fit_the_critic(form: Any) -> None:
+    critic: Any = (lambda s: s) if form == "state_action" else embed
+    with pytest.raises(critex.UserError, match=rf"embedding='{form}' calls the critic as critic\(obs"):
+        critex.CAE(critic, embedding=form)
+
+
+def test_integers_in_a_box_are_numbers() -> None:
+    envs = gym.make("Pendulum-v1")
+    envs.action_space = gym.spaces.Box(0, 5, (2,), np.int64)
+    ours, floats = (critex.CAE(lambda s: s, scaling="none", envs=envs) for _ in range(2))
+    actions = np.array([[1, 4]])
+    assert ours(OBS, actions).item() == floats(OBS, actions.astype(np.float32)).item() > 0
+
+
 def test_metrics_of_the_bonus() -> None:
     explorer = critex.CAE(embed, alpha=0.5, scaling="none")
     assert explorer.metrics() == {}

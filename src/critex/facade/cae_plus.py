@@ -47,5 +47,5 @@ class CAEPlus(CAE):
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
         assert self.explorer is not None
         weight = self._reader.weight
-        action = checked_actions(to_tensor(actions, weight), 1, self._form, self._actions[0], self._start)
+        action = checked_actions(to_tensor(actions, weight), 1, self._form, *self._actions, self._start)
         return self.explorer.loss(pairs(to_tensors(obs, weight), action, to_tensors(next_obs, weight)))
