@@ -490,6 +490,19 @@ def test_integers_in_a_box_are_numbers() -> None:
     assert ours(OBS, actions).item() == floats(OBS, actions.astype(np.float32)).item() > 0
 
 
+def test_what_the_loss_of_cae_plus_refuses() -> None:
+    critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    plus, obs, action = critex.CAEPlus(critic, num_actions=2), torch.randn(3, 4), torch.tensor([0, 1, 1])
+    assert plus.loss(obs, action, obs).isfinite()
+    for bad in ((obs, action, obs[:2]), (obs[:2], action, obs), (obs[:0], action[:0], obs[:0])):
+        with pytest.raises(critex.UserError, match="same B ≥ 1"):
+            plus.loss(*bad)
+    continuous = critex.CAEPlus(critic, action_dim=2)
+    for call in (continuous, lambda s, a: continuous.loss(s, a, s)):
+        with pytest.raises(critex.UserError, match="actions must have 2 numbers in each row"):
+            call(obs, torch.randn(3, 3))
+
+
 def test_metrics_of_the_bonus() -> None:
     explorer = critex.CAE(embed, alpha=0.5, scaling="none")
     assert explorer.metrics() == {}

@@ -182,6 +182,10 @@ def checked_actions(
     if form == "state_action":
         return action
     if num_actions is None:
+        if action_dim is not None and action.shape[axes:].numel() != action_dim:
+            raise UserError(
+                f"actions must have {action_dim} numbers in each row, as envs= or action_dim= says; got {list(action.shape)}"
+            )
         if action_dim is not None or action.is_floating_point() or form in ("next_state", "state"):
             return action
         raise UserError(
@@ -192,7 +196,7 @@ def checked_actions(
     low, high = action.min().item(), action.max().item()
     if action.ndim != axes or low < start or high >= start + num_actions or high % 1 or low % 1:
         raise UserError(
-            f"actions must be integers from {start} to {start + num_actions - 1}, one per environment; got values from "
+            f"actions must be integers from {start} to {start + num_actions - 1}, one in each row; got values from "
             f"{low} to {high} in shape {list(action.shape)}; if they start elsewhere, give envs="
         )
     return action.long() - start
