@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,18 +41,6 @@ class Batches:
         self.__self__ = embed.module if isinstance(embed, last_hidden) else getattr(embed, "__self__", None)
 
     def __call__(self, obs: Tree, *action: Tensor) -> Tensor:
-        try:
-            return self._batched(obs, *action)
-        except RuntimeError as error:  # of shapes, torch's own message says enough
-            if not re.search("type|not implemented", str(error)):
-                raise
-            dtypes = " and ".join(dict.fromkeys(str(x.dtype) for x in (*tree_leaves(obs), *action)))
-            raise UserError(
-                f"the critic does not take inputs of {dtypes} ({error}); convert them as your own loop does, for example "
-                "images with obs / 255.0"
-            ) from error
-
-    def _batched(self, obs: Tree, *action: Tensor) -> Tensor:
         shape = tree_leaves(obs)[0].shape
         if self.row_axes is None or len(shape) != self.row_axes + 2:
             return self.embed(obs, *action)
