@@ -460,6 +460,49 @@ def test_observations_of_other_kinds_are_named(obs: Any) -> None:
         critex.CAE(state, num_actions=2)(obs, [0])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, torch.float64])
+def test_a_critic_that_takes_no_such_numbers(dtype: Any) -> None:
+    critic = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    tensors = isinstance(dtype, torch.dtype)
+    obs = torch.ones(1, 1, 4, 4, dtype=dtype) if tensors else np.ones((1, 1, 4, 4), dtype)
+    for explorer in (critex.CAE(critic, num_actions=2), critex.CAEPlus(critic, num_actions=2)):
+        with pytest.raises(
+            critex.UserError, match=rf"inputs of {torch.as_tensor(obs).dtype} .* obs / 255\.0"
+        ):
+            explorer(obs, np.array([1]))
+        assert explorer(obs / 255.0 if not tensors else obs.float(), np.array([1])) > 0
+    with pytest.raises(RuntimeError, match="channels"):  # of shapes, torch says enough
+        explorer(np.ones((1, 2, 4, 4)), np.array([1]))
+
+
+@pytest.mark.parametrize("form", ["state_action", "state", "next_state", "state_and_action", "block"])
+def test_a_form_that_does_not_fit_the_critic(form: Any) -> None:
+    critic: Any = (lambda s: s) if form == "state_action" else embed
+    with pytest.raises(critex.UserError, match=rf"embedding='{form}' calls the critic as critic\(obs"):
+        critex.CAE(critic, embedding=form)
+
+
+def test_integers_in_a_box_are_numbers() -> None:
+    envs = gym.make("Pendulum-v1")
+    envs.action_space = gym.spaces.Box(0, 5, (2,), np.int64)
+    ours, floats = (critex.CAE(lambda s: s, scaling="none", envs=envs) for _ in range(2))
+    actions = np.array([[1, 4]])
+    assert ours(OBS, actions).item() == floats(OBS, actions.astype(np.float32)).item() > 0
+
+
+def test_what_the_loss_of_cae_plus_refuses() -> None:
+    critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    plus, obs, action = critex.CAEPlus(critic, num_actions=2), torch.randn(3, 4), torch.tensor([0, 1, 1])
+    assert plus.loss(obs, action, obs).isfinite()
+    for bad in ((obs, action, obs[:2]), (obs[:2], action, obs), (obs[:0], action[:0], obs[:0])):
+        with pytest.raises(critex.UserError, match="same B ≥ 1"):
+            plus.loss(*bad)
+    continuous = critex.CAEPlus(critic, action_dim=2)
+    for call in (continuous, lambda s, a: continuous.loss(s, a, s)):
+        with pytest.raises(critex.UserError, match="actions must have 2 numbers in each row"):
+            call(obs, torch.randn(3, 3))
+
+
 def test_metrics_of_the_bonus() -> None:
     explorer = critex.CAE(embed, alpha=0.5, scaling="none")
     assert explorer.metrics() == {}
@@ -608,6 +651,23 @@ def test_inside_a_users_module_it_is_restored_before_its_first_call() -> None:
         == two.explorer(OBS, ACTION).item()
         != Mine().explorer(OBS, ACTION).item()
     )
+
+
+def test_a_cast_of_a_users_module_does_not_round_off_the_memory() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.critic = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+            self.explorer = critex.CAEPlus(self.critic, num_actions=2)
+
+    mine, obs, action = Mine(), torch.randn(1, 3), torch.tensor([1])
+    for cast in (mine.double, mine.half, mine.float):
+        cast()
+        weight = mine.critic[0].weight
+        bonus = mine.explorer(obs.to(weight), action)
+        assert bonus.isfinite().all()
+        assert mine.explorer.loss(obs.to(weight), action, obs.to(weight)).dtype == weight.dtype
+    assert mine.explorer.explorer.gram.dtype == torch.float64
 
 
 def test_episode_boundaries_survive_saving() -> None:

@@ -9,6 +9,7 @@ is kept as one memory per action, each over φ(s) alone. `state` is φ(s) whatev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from critex.data.tree import Tree
+from critex.data.tree import Tree, tree_leaves
 from critex.errors import UserError
 from critex.networks.hidden import last_hidden
 from critex.networks.modes import eval_mode, with_modes
@@ -116,8 +117,16 @@ class Embedding:
 
     def phi(self, obs: Tree, *action: Tensor) -> Tensor:
         """φ of the critic without dropout and with the running statistics of its batch norms, which stay unchanged."""
-        with eval_mode(self._with_modes):
-            phi = self.critic(obs, *action)
+        try:
+            with eval_mode(self._with_modes):
+                phi = self.critic(obs, *action)
+        except RuntimeError as error:  # of shapes, torch's own message says enough
+            if not re.search("type|not implemented", str(error)):
+                raise
+            dtypes = " and ".join(dict.fromkeys(str(x.dtype) for x in (*tree_leaves(obs), *action)))
+            raise UserError(
+                f"the critic does not take inputs of {dtypes} ({error}); convert them first, images perhaps with obs / 255.0"
+            ) from error
         if self.critic_dim and phi.shape[-1:] != (self.critic_dim,):
             raise UserError(
                 f"the critic's φ has shape {list(phi.shape)}, but its length was given as {self.critic_dim}; "

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from critex.bonus import Gram
 
@@ -466,20 +467,29 @@ def test_a_copy_is_independent():
     assert torch.equal(gram.matrix(), before)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_moving_to_another_dtype_keeps_what_was_seen():
-    gram = Gram(6, memories=2)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_moving_to_another_device_keeps_what_was_seen(dtype):
+    gram = Gram(6, memories=2, ridge=100.0, dtype=dtype, device="cpu:0")  # another device than "cpu" to torch
     gram.observe_rollout(rows(0, 80, 6).reshape(40, 2, 6))
-    before, probe = gram.matrix(), rows(1, 2, 6)
-    expected = gram.quadratic(probe)
-    gram.float()
-    assert gram.quadratic(probe).dtype == torch.float32
-    torch.testing.assert_close(gram.quadratic(probe).double(), expected, rtol=1e-4, atol=0)
-    gram.double()
-    torch.testing.assert_close(gram.matrix(), before, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(gram.quadratic(probe), expected, rtol=1e-4, atol=0)
-    with pytest.raises(ValueError, match="dtype must be"):
-        gram.half()
+    gram.increment()
+    gram.observe(more := rows(1, 2, 6))
+    form, before, expected = gram.form, gram.matrix(), gram.quadratic(more)
+    gram.to("cpu")
+    assert gram.form is not form and gram.device == torch.device("cpu")
+    assert torch.equal(gram.matrix(), before)
+    tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(gram.quadratic(more), expected, **tolerance)
+    torch.testing.assert_close(gram.increment(), (more[:, :, None] * more[:, None]).to(dtype), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_cast_of_the_module_around_it_leaves_the_dtype(dtype):
+    gram = Gram(6, dtype=dtype, ridge=100.0)
+    gram.observe(rows(0, 20, 6))
+    expected = gram.quadratic(probe := rows(1, 2, 6))
+    for cast in ("float", "half", "bfloat16", "double"):
+        getattr(nn.ModuleList([gram]), cast)()
+        assert gram.dtype == dtype and torch.equal(gram.quadratic(probe), expected)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -56,6 +56,15 @@ def test_without_variance_a_bonus_stays_as_it_is():
     assert WelfordScaler()(torch.zeros(3)).tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("d", [2, 256, 4096])
+def test_the_round_off_of_single_precision_is_no_variance(d):
+    phi = torch.nn.functional.normalize(torch.rand(200, d, generator=torch.Generator().manual_seed(0)))
+    bonus = phi.double().square().sum(-1).sqrt()  # the first bonuses of 200 memories
+    assert bonus.std() > 0
+    torch.testing.assert_close(WelfordScaler()(bonus), bonus)
+    torch.testing.assert_close(BatchMomentScaler()(bonus[:, None])[:, 0], bonus)
+
+
 def test_warmup_keeps_the_second_sample_from_spiking():
     b = torch.tensor([1.0, 1.001, 2.0], dtype=torch.float64)
     assert WelfordScaler()(b)[1] > 1000

@@ -16,7 +16,7 @@ import torch
 pytest.importorskip("stable_baselines3")
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EveryNTimesteps
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -586,6 +586,30 @@ def test_a_second_callback_in_the_same_learn_is_refused(algorithm: Any) -> None:
     combined = ExplorerCallback("cae+rnd", fresh=True)
     agent.learn(64, callback=combined)
     assert combined.training.loss is not None and combined.bonus.max() > 0
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_a_callback_that_would_miss_steps_is_refused(algorithm: Any) -> None:
+    for wrapped in (EveryNTimesteps, lambda n, inner: EveryNTimesteps(n, CallbackList([inner]))):
+        agent, callback = model(algorithm), ExplorerCallback("rnd")
+        with pytest.raises(critex.UserError, match="EveryNTimesteps passes single steps"):
+            agent.learn(64, callback=wrapped(10, callback))
+        agent.learn(64)
+        assert callback.training.loss is None
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_the_audit_comes_once_and_after_its_explorer(algorithm: Any) -> None:
+    explorer = ExplorerCallback("cae")
+    watch = critex.sb3.AuditCallback(explorer)
+    agent = model(algorithm)
+    for wrong in ([watch, explorer], [explorer, watch, watch], [watch]):
+        with pytest.raises(critex.UserError, match="each once"):
+            agent.learn(32, callback=wrong)
+    agent = model(algorithm)
+    for _ in range(2):
+        agent.learn(32, callback=[explorer, watch], reset_num_timesteps=False)
+    assert watch.record().bonus.max() > 0
 
 
 def test_monitor_and_evaluation_stay_extrinsic() -> None:

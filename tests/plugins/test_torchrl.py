@@ -16,7 +16,7 @@ pytest.importorskip("torchrl")
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.data import LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer, Unbounded
+from torchrl.data import Binary, LazyTensorStorage, MultiCategorical, TensorDictReplayBuffer, Unbounded
 from torchrl.envs import (
     Compose,
     GymWrapper,
@@ -447,10 +447,11 @@ def test_what_is_refused() -> None:
         TransformedEnv(base(), ExplorerTransform("e3b", phi_key="phi", dim=3))
     with pytest.raises(critex.UserError, match="cross_episode_ends"):
         TransformedEnv(base(), ExplorerTransform("icm", cross_episode_ends=True))
-    env = base()
-    env.action_spec = MultiCategorical([2, 2])
-    with pytest.raises(critex.UserError, match="one-hot, categorical and float"):
-        TransformedEnv(env, ExplorerTransform("rnd"))
+    for spec in (MultiCategorical([2, 2]), Binary(3)):
+        env = base()
+        env.action_spec = spec
+        with pytest.raises(critex.UserError, match="one-hot, categorical and float"):
+            TransformedEnv(env, ExplorerTransform("rnd"))
 
 
 def test_a_policy_that_writes_phi() -> None:
@@ -478,3 +479,6 @@ def test_images() -> None:
         TransformedEnv(base(kind="image"), ExplorerTransform("rnd", 0.5, in_keys=["pixels"]))
     env = TransformedEnv(base(kind="image"), ExplorerTransform("rnd", 0.5))
     assert (env.rollout(5)["next", "bonus"] > 0).any()
+    critic = nn.Sequential(nn.Conv2d(3, 1, 5, 4), nn.Flatten(), nn.Linear(64, 1))
+    with pytest.raises(critex.UserError, match=r"inputs of torch\.uint8"):
+        TransformedEnv(base(kind="image"), ExplorerTransform("cae", embed=critic)).rollout(5)

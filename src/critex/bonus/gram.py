@@ -57,7 +57,7 @@ class Gram(nn.Module):
         dim: d, the length of a feature.
         ridge: λ > 0. The first bonus of a feature is ‖φ‖²/λ.
         memories: number of independent matrices; one per environment for memories that are reset each episode.
-        dtype: torch.float64, or torch.float32.
+        dtype: torch.float64, or torch.float32. `.float()` and other casts of a module around it leave it as it is.
         device: where the results live.
 
     Example:
@@ -358,13 +358,17 @@ class Gram(nn.Module):
     # Moving.
 
     def _apply(self, fn: Any, recurse: bool = True) -> Gram:
-        """`.to()` and similar. A new dtype or device needs another form, built from the same Σφφᵀ."""
+        """`.to()` and similar move a memory to another device; only the constructor sets its dtype.
+
+        Otherwise `.float()` of a module that contains an explorer would round off what the explorer remembers.
+        """
         probe = fn(torch.empty(1, dtype=self.dtype, device=self.device))
-        if probe.dtype == self.dtype and probe.device == self.device:
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if probe.device == self.device:
+            if probe.dtype == self.dtype:
+                super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             return self
         old = [(self._out(self.form.total(i)), self._out(self.form.marked(i))) for i in range(self.memories)]
-        self._make(probe.dtype, probe.device)
+        self._make(self.dtype, probe.device)
         for i, pair in enumerate(old):
             total, marked = (self._own(matrix) for matrix in pair)
             self.form.add(i, total, counted=True)

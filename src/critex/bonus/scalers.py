@@ -31,8 +31,9 @@ def _checked(b: Tensor) -> Tensor:
 
 
 def _or_one(std: float, mean: float) -> float:
-    """A divisor: 1 for a std of zero, up to round-off, which would blow a constant bonus up."""
-    return std if std > 1e-8 * abs(mean) else 1.0
+    """A divisor: 1 for a std of zero, up to the round-off of features in single precision, which would blow a constant
+    bonus up by 10⁷ or more."""
+    return std if std > 1e-6 * abs(mean) else 1.0
 
 
 class NoScaler(Scaler):
@@ -51,7 +52,7 @@ class WelfordScaler(Scaler):
     N ← N + 1; δ = b − μ; μ ← μ + δ/N; ν² ← ν² + δ(b − μ). A tensor of any shape is processed in row order; each entry is
     scaled by the moments up to and including itself, exactly as in single calls.
 
-    The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-8·|μ|, the bonus is returned unscaled. Two samples
+    The first sample has ν² = 0. Wherever the std is zero, meaning std ≤ 1e-6·|μ|, the bonus is returned unscaled. Two samples
     that nearly agree give a tiny std and thus a spike; the first `warmup` samples therefore update the moments but are
     returned unscaled.
     """

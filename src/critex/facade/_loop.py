@@ -49,16 +49,27 @@ class Batches:
         return phi
 
 
-def form_of(embed: Callable[..., Any]) -> Form:
-    """φ(s,a) if the critic has two positional arguments, else [φ(s); a]."""
+def form_of(embed: Callable[..., Any], given: Form | None = None) -> Form:
+    """φ(s,a) if the critic has two positional arguments, else [φ(s); a]; or the one `given`, if the critic fits it."""
     target = embed.module.forward if isinstance(embed, last_hidden) else embed
     if getattr(target, "__func__", None) is nn.Module.forward:
         raise UserError(
             "the critic has no forward; pass the part of it that computes the value, such as agent.critic, or a function "
             "that returns φ"
         )
+    signature = inspect.signature(target)
+    if given is not None:
+        takes = ("obs", "action") if given == "state_action" else ("obs",)
+        try:
+            signature.bind(*takes)
+        except TypeError as error:
+            raise UserError(
+                f"embedding={given!r} calls the critic as critic({', '.join(takes)}), which does not fit it ({error}); leave "
+                f"embedding= out, or give a function ({', '.join(takes)}) → φ"
+            ) from None
+        return given
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(target).parameters.values()
+    parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in kinds]
     required = [p for p in positional if p.default is p.empty]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters) or (len(required) < 2 <= len(positional)):
@@ -151,13 +162,19 @@ class Episodes:
         self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
 
 
-def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | None, start: int = 0) -> Tensor:
+def checked_actions(
+    action: Tensor, axes: int, form: Form, num_actions: int | None, action_dim: int | None, start: int = 0
+) -> Tensor:
     """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
-    if form == "state_action" or (num_actions is None and action.is_floating_point()):
-        return action
-    if form in ("next_state", "state") and num_actions is None:
+    if form == "state_action":
         return action
     if num_actions is None:
+        if action_dim is not None and action.shape[axes:].numel() != action_dim:
+            raise UserError(
+                f"actions must have {action_dim} numbers in each row, as envs= or action_dim= says; got {list(action.shape)}"
+            )
+        if action_dim is not None or action.is_floating_point() or form in ("next_state", "state"):
+            return action
         raise UserError(
             f"integer actions with embedding={form!r} need num_actions=, the number of actions, or envs="
         )
@@ -166,7 +183,7 @@ def checked_actions(action: Tensor, axes: int, form: Form, num_actions: int | No
     low, high = action.min().item(), action.max().item()
     if action.ndim != axes or low < start or high >= start + num_actions or high % 1 or low % 1:
         raise UserError(
-            f"actions must be integers from {start} to {start + num_actions - 1}, one per environment; got values from "
+            f"actions must be integers from {start} to {start + num_actions - 1}, one in each row; got values from "
             f"{low} to {high} in shape {list(action.shape)}; if they start elsewhere, give envs="
         )
     return action.long() - start

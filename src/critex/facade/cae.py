@@ -121,9 +121,9 @@ class CAE(HasAlpha, nn.Module):
         self._alpha = fixed_or_auto(alpha, gamma)
         self._episodes = Episodes(autoreset or "same_step")
         embed = Batches(embed_of(critic))
-        form = form_of(embed.embed) if embedding == "auto" else embedding
-        if form not in get_args(Form):
-            raise unknown("embedding", form, ["auto", *get_args(Form)])
+        if embedding not in ("auto", *get_args(Form)):
+            raise unknown("embedding", embedding, ["auto", *get_args(Form)])
+        form = form_of(embed.embed, None if embedding == "auto" else embedding)
         self._embed, self._form, self._seed = embed, form, seed
         self._reader = Embedding(embed, 0, True, False, 1, "state_action")  # until the length of φ is known
         self._actions, self._bounds, self._num_envs = (num_actions, action_dim), bounds, num_envs
@@ -337,7 +337,7 @@ class CAE(HasAlpha, nn.Module):
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
-        action = checked_actions(action, len(shape), self._form, self._actions[0], self._start)
+        action = checked_actions(action, len(shape), self._form, *self._actions, self._start)
         step = Transition(state, action, zero, after, no, no, no, zero)
         if not peek and self._num_envs is None:  # after all checks: a mistaken call must not decide it
             self._num_envs = shape[-1]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from critex.data.transition import pairs
+from critex.data.tree import tree_leaves
 from critex.errors import UserError
 
 from ._loop import Array, checked_actions, to_tensor, to_tensors
@@ -47,5 +48,12 @@ class CAEPlus(CAE):
         """L_f = mean of −log p(a | Uφ(s), Uφ(s')) over pairs [B, …] within an episode; add it to the critic's loss."""
         assert self.explorer is not None
         weight = self._reader.weight
-        action = checked_actions(to_tensor(actions, weight), 1, self._form, self._actions[0], self._start)
-        return self.explorer.loss(pairs(to_tensors(obs, weight), action, to_tensors(next_obs, weight)))
+        action = to_tensor(actions, weight)
+        state, after = to_tensors(obs, weight), to_tensors(next_obs, weight)
+        rows = {len(x) if x.ndim else 0 for x in (action, *tree_leaves(state), *tree_leaves(after))}
+        if len(rows) > 1 or 0 in rows:
+            raise UserError(
+                f"loss takes pairs [B, …], obs, actions and next_obs with the same B ≥ 1; got {sorted(rows)} rows"
+            )
+        action = checked_actions(action, 1, self._form, *self._actions, self._start)
+        return self.explorer.loss(pairs(state, action, after))

@@ -37,6 +37,16 @@ class AuditCallback(BaseCallback):
         # Of each step, copied and as SB3 has them.
         self._rewards: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._record: Record | None = None
+        self._learn: Any = None  # `start_time` of the last `learn`, as in ExplorerCallback
+
+    def _init_callback(self) -> None:
+        this = self.model.start_time
+        if self.explorer._learn is not this or self._learn is this:
+            raise UserError(
+                "learn() takes the ExplorerCallback, then the AuditCallback that watches it, each once: "
+                "callback=[explorer, watch]"
+            )
+        self._learn = this
 
     def _on_rollout_start(self) -> None:
         self._rewards.clear()

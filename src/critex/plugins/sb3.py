@@ -131,6 +131,13 @@ class ExplorerCallback(HasAlpha, BaseCallback):
 
     # Collecting.
 
+    def _on_training_start(self) -> None:
+        if self.parent is not None:  # a `CallbackList` inside another callback sets it after `_init_callback`
+            raise UserError(
+                f"{type(self.parent).__name__} passes single steps to its callback, and a bonus needs all of them; give "
+                "ExplorerCallback to learn() itself, callback=[explorer, …]"
+            )
+
     def _on_rollout_start(self) -> None:
         self._steps = 0
         self._ends.clear()

@@ -34,6 +34,7 @@ require_version("torchrl", "0.14", "torchrl")
 
 from tensordict import TensorDict, TensorDictBase  # noqa: E402
 from torchrl.data import (  # noqa: E402
+    Binary,
     Categorical,
     Composite,
     MultiCategorical,
@@ -360,7 +361,7 @@ def _space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
 
 
 def _action_space(spec: TensorSpec, batch: int) -> gym.Space[Any]:
-    if not isinstance(spec, MultiOneHot | MultiCategorical):  # subclasses of the next two
+    if not isinstance(spec, MultiOneHot | MultiCategorical | Binary):  # subclasses of the next two
         if isinstance(spec, OneHot):
             return gym.spaces.Discrete(int(spec.shape[-1]))
         if isinstance(spec, Categorical):
