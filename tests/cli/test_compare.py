@@ -75,6 +75,17 @@ def test_each_explorer_gets_the_options_it_has(tmp_path: Path) -> None:
     assert given == {"dqn": [], "dqn+cae": [ridge, alpha], "dqn+counts": [of, alpha]}
 
 
+def test_runs_that_would_be_refused_are_refused_before_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "both"
+    with pytest.raises(SystemExit) as stop:
+        compare(out, "--learning-starts", "500")
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("critex: learning starts after 500 steps and the run has 200")
+    assert not out.exists()
+
+
 def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     for args in (["compare"], ["compare", "dqn", "--help"], ["help", "compare"]):
         with pytest.raises(SystemExit) as stop:
