@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,23 @@ def test_runs_that_would_be_refused_are_refused_before_the_first(
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("critex: learning starts after 500 steps and the run has 200")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["compare dqn", "demo", "regret run lock"])
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_a_report_that_could_not_be_written_is_refused_before_the_training(
+    command: str,
+    module: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--out", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f'critex: a report needs {module}: pip install "critex[report]"\n'
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,11 +54,13 @@ def main(args: list[str]) -> None:
     options = parse(Options, f"{PROG} {algorithm}", own)
     from critex.cli.report import report_runs
     from critex.cli.train import peek
+    from critex.report.figures import require_packages
     from critex.run.files import disk_errors
     from critex.suite import launch
 
     env = peek(rest, "env") or env
     out = options.out or Path("runs", re.sub(r"[^\w.+-]+", "-", f"{algorithm}-{env}"))
+    require_packages()
     jobs = comparison(algorithm, options, flags, out)
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)

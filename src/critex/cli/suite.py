@@ -126,12 +126,12 @@ def run(options: RunOptions) -> None:
     jobs = suite.jobs(out, options.budget, only, tasks, parse_seeds(options.seeds) if options.seeds else ())
     if not options.ray_address:  # elsewhere, other packages may be installed
         rehearse_each(jobs, options.budget)
-    suites.claim(out, suite, options.budget)
     with ExitStack() as stack:
         place, parallel = None, options.jobs or 2
         if options.ray or options.ray_address:
             place = stack.enter_context(suites.ray_cluster(options.ray_address, parallel))
             parallel = options.jobs or place.cpus
+        suites.claim(out, suite, options.budget)
         failures = suites.launch(jobs, parallel, suite.name, place, out)
     for failure in failures:
         print(f"{failure.job.label} {failure.how}; {failure.job.log} ends with:", file=sys.stderr)
