@@ -91,7 +91,10 @@ def test_options_choose_runs_and_failures_show_the_end_of_their_log(
             "run smoke --only dqn --budget 0.01",
             r"with --budget 0\.01, CartPole-v1/dqn/seed-1 cannot run: .* the run has 6",
         ),
-        ("run smoke --only dqn+none --ray-address localhost:1", "no Ray cluster can be reached|ray is not installed"),
+        (
+            "run smoke --only dqn+none --ray-address localhost:1",
+            "no Ray cluster can be reached|ray is not installed",
+        ),
         ("run deepsea --budget 0.001", r"DeepSea-6-v0/dqn/seed-1 cannot run"),
     ],
 )
