@@ -82,7 +82,7 @@ def test_options_choose_runs_and_failures_show_the_end_of_their_log(
         ("run smoke --budget 0", "budget is 0.0"),
         ("run smoke --budget nan", "budget is nan"),
         ("run smoke --jobs 0", "jobs is 0"),
-        ("run smoke --only", "Missing value"),
+        ("run smoke --only", "--only needs a value"),
         ("run smoke --seeds 3-1", "as in 1-3 or 1,4,7"),
         ("run smoke --seeds ,", "as in 1-3 or 1,4,7"),
         ("run smoke --seeds one", "as in 1-3 or 1,4,7"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from critex.algorithms import algorithm_module
-from critex.run import Run, preserved_rng
+from critex.run import Run, choose_device, preserved_rng
 
 
 class Ready(Exception):
@@ -27,8 +27,9 @@ class Rehearsal(Run):
 
 def rehearse(algorithm: str, cfg: Any) -> None:
     """Make the environments, the agent and its explorer, in this process; a `UserError` if the run would be refused."""
+    choose_device(cfg.device)  # an error if it does not exist; the GPU's memory is left to the runs
     cfg = copy.copy(cfg)
-    cfg.env_workers = 1
+    cfg.device, cfg.env_workers = "cpu", 1
     if hasattr(cfg, "workers"):
         cfg.workers = 0
     quiet = redirect_stderr(io.StringIO())  # each run will give its notices itself
