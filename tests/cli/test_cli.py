@@ -53,6 +53,9 @@ def test_train_then_eval(
     capsys.readouterr()
     main(["eval", str(out), "--episodes", "3"])
     assert "over 3 episodes" in capsys.readouterr().out
+    main(["eval", str(out), "--episodes", "1"])
+    one = capsys.readouterr().out
+    assert one.endswith(" over 1 episode\n") and "±" not in one
     assert "nothing to resume" in fails(capsys, "resume", str(out))
     assert "holds a finished run" in fails(capsys, "train", "dqn", *QUICK, "--out", str(out))
     monkeypatch.setattr(evaluate, "__defaults__", (2,))  # ten envs play the first ten of fifteen episodes

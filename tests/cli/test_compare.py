@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,34 @@ def test_each_explorer_gets_the_options_it_has(tmp_path: Path) -> None:
     given = {job.out.parent.name: [flag for flag in flags if flag[0] in job.train] for job in jobs}
     ridge, of, alpha = flags
     assert given == {"dqn": [], "dqn+cae": [ridge, alpha], "dqn+counts": [of, alpha]}
+
+
+def test_runs_that_would_be_refused_are_refused_before_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "both"
+    with pytest.raises(SystemExit) as stop:
+        compare(out, "--learning-starts", "500")
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("critex: learning starts after 500 steps and the run has 200")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["compare dqn", "demo", "regret run lock"])
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_a_report_that_could_not_be_written_is_refused_before_the_training(
+    command: str,
+    module: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--out", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f'critex: a report needs {module}: pip install "critex[report]"\n'
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,11 +82,20 @@ def test_options_choose_runs_and_failures_show_the_end_of_their_log(
         ("run smoke --budget 0", "budget is 0.0"),
         ("run smoke --budget nan", "budget is nan"),
         ("run smoke --jobs 0", "jobs is 0"),
-        ("run smoke --only", "Missing value"),
+        ("run smoke --only", "--only needs a value"),
         ("run smoke --seeds 3-1", "as in 1-3 or 1,4,7"),
         ("run smoke --seeds ,", "as in 1-3 or 1,4,7"),
         ("run smoke --seeds one", "as in 1-3 or 1,4,7"),
         ("run smoke --ray --ray-address auto", "give only one of them"),
+        (
+            "run smoke --only dqn --budget 0.01",
+            r"with --budget 0\.01, CartPole-v1/dqn/seed-1 cannot run: .* the run has 6",
+        ),
+        (
+            "run smoke --only dqn+none --ray-address localhost:1",
+            "no Ray cluster can be reached|ray is not installed",
+        ),
+        ("run deepsea --budget 0.001", r"DeepSea-6-v0/dqn/seed-1 cannot run"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -97,6 +106,33 @@ def test_bad_input_is_one_clear_line(
         cli.dispatch(["suite", *args.split()])
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == [], "a refused command leaves nothing behind"
+
+
+def test_one_algorithm_that_cannot_run_is_found_before_the_others_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PPO has no warm-up and would run; SAC would be refused after hours of PPO."""
+    monkeypatch.setattr(suites, "launch", lambda *_: pytest.fail("it was launched"))
+    out = tmp_path / "runs"
+    command = ["suite", "run", "smoke", "--only", "ppo+none,sac+none", "--budget", "0.34", "--out", str(out)]
+    with pytest.raises(UserError, match="Pendulum-v1/sac/seed-1 cannot run: learning starts after 200 steps"):
+        cli.dispatch([*command[:-3], "0.3333", *command[-2:]])
+    assert not out.exists()
+    monkeypatch.setattr(suites, "launch", lambda *_: [])
+    cli.dispatch(command)
+    assert read_manifest(out).budget == 0.34
+
+
+def test_runs_that_have_begun_are_not_set_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("dqn", "dqn+cae"):
+        run = tmp_path / "CartPole-v1" / method / "seed-1"
+        run.mkdir(parents=True)
+        (run / "config.toml").touch()
+    (tmp_path / "suite.toml").write_text('suite = "smoke"\nversion = 1\nbudget = 0.01\n')
+    monkeypatch.setattr(suites, "launch", lambda *_: [])
+    cli.dispatch(
+        ["suite", "run", "smoke", "--only", "dqn+none,dqn+cae", "--budget", "0.01", "--out", str(tmp_path)]
+    )
 
 
 def test_seeds() -> None:

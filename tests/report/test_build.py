@@ -242,6 +242,20 @@ def test_nothing_usable(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
+def test_a_link_to_itself_is_left_out(make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    result = write_report([make_run("a", [1]), tmp_path / "loop"], tmp_path / "report")
+    assert len(result.scores) == 1
+    assert result.problems == [
+        f"{tmp_path / 'loop'} cannot be opened: Too many levels of symbolic links; left out"
+    ]
+
+
+def test_returns_near_the_end_of_the_numbers_are_not_drawn(make_run: MakeRun, tmp_path: Path) -> None:
+    result = write_report([make_run("a", [1, 1.7e308, -1.7e308, 2])], tmp_path / "report")
+    assert result.index.exists()
+
+
 def test_a_run_is_no_place_for_a_report(make_run: MakeRun) -> None:
     run = make_run("a", [1])
     with pytest.raises(UserError, match="is a run; write the report to another directory"):
@@ -254,13 +268,14 @@ def test_a_file_in_the_way(make_run: MakeRun, tmp_path: Path) -> None:
         write_report([make_run("a", [1])], tmp_path / "report")
 
 
-@pytest.mark.parametrize("module", ["matplotlib.figure", "jinja2"])
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
 def test_a_missing_library_names_the_extra(
     module: str, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=re.escape('pip install "critex[report]"')):
         write_report([make_run("a", [1])], tmp_path / "report")
+    assert not (tmp_path / "report").exists()
 
 
 # Words ----------------------------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from critex.run import TIMING_FIELDS, read_metrics
+from critex.run.files import Lock
 from critex.suite import Job, launch
-from critex.suite.ledger import LEDGER, read_ledger
+from critex.suite.launch import Launcher
+from critex.suite.ledger import LEDGER, Ledger, read_ledger
 
 FLAGS = "--env DeepSea-4-v0 --learning-starts 20 --no-tensorboard --checkpoint-every 100".split()
 STEPS = 1500
@@ -177,6 +179,33 @@ def test_two_launchers_on_one_directory_share_the_work(tmp_path: Path) -> None:
     for each in jobs:
         assert "failed" not in story(tmp_path, each)
         assert story(tmp_path, each).count("finished") == 1
+
+
+def test_runs_of_another_launcher_count(tmp_path: Path) -> None:
+    """Two runs are in use by another process: of two allowed, none is left; when one ends, there is room for one."""
+    started: list[str] = []
+
+    class Idle(Silent):
+        def poll(self) -> None:  # type: ignore[override]
+            return None
+
+    class Counting:
+        def start(self, job: Job) -> Idle:
+            started.append(job.label)
+            return Idle()
+
+    jobs = [job(tmp_path / name) for name in "abcd"]
+    for each in jobs[:2]:
+        each.out.mkdir()
+    locks = [Lock(each.out) for each in jobs[:2]]
+    launcher = Launcher(jobs, 2, Counting(), Ledger(tmp_path))
+    launcher.look()
+    assert started == []
+    assert [launcher.states[each] for each in jobs] == ["runs already", "runs already", "waits", "waits"]
+    locks[0].release()
+    launcher.look()
+    assert started == ["c"]
+    locks[1].release()
 
 
 class Silent:

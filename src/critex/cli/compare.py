@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -55,11 +54,13 @@ def main(args: list[str]) -> None:
     options = parse(Options, f"{PROG} {algorithm}", own)
     from critex.cli.report import report_runs
     from critex.cli.train import peek
+    from critex.report.figures import require_packages
     from critex.run.files import disk_errors
     from critex.suite import launch
 
     env = peek(rest, "env") or env
     out = options.out or Path("runs", re.sub(r"[^\w.+-]+", "-", f"{algorithm}-{env}"))
+    require_packages()
     jobs = comparison(algorithm, options, flags, out)
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -84,6 +85,7 @@ def split(args: list[str]) -> tuple[list[str], list[list[str]]]:
 
 def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Path) -> list[Job]:
     """The runs, checked before the first one starts; every method gets its first seed before any gets its second."""
+    from critex.cli.rehearsal import rehearse
     from critex.cli.suite import parse_seeds
     from critex.cli.train import train_config
     from critex.run.record import CONFIG
@@ -112,7 +114,7 @@ def comparison(algorithm: str, options: Options, flags: list[list[str]], out: Pa
             if (path / CONFIG).exists():
                 require_same_options(path, cfg)
             elif len(jobs) < len(explorers):  # the first seed of each
-                require_agent(algorithm, cfg)
+                rehearse(algorithm, cfg)
             jobs.append(Job(f"{method}, seed {seed}", path, (algorithm, *train), cfg.steps))
     return jobs
 
@@ -145,14 +147,3 @@ def require_same_options(path: Path, cfg: Any) -> None:
     other = [name for name in given if name in found and found[name] != given[name]]
     if changed := [name for name in other if name != "out"]:
         raise UserError(f"{path} was begun with another {', '.join(changed)}; choose another --out")
-
-
-def require_agent(algorithm: str, cfg: Any) -> None:
-    """Make the environment and the agent once, so that a mistake is found before the first of many runs."""
-    from critex.algorithms import algorithm_module
-    from critex.envs import Envs
-    from critex.run.seeding import choose_device
-
-    with closing(Envs(cfg.env, 1, cfg.seed)) as envs:
-        device = choose_device(cfg.device)
-        algorithm_module(algorithm).Agent(cfg, envs.observation_space, envs.action_space, device)

@@ -27,9 +27,11 @@ def main(args: list[str]) -> None:
     options = parse(Options, "critex demo", args)
     from critex.cli.report import report_runs
     from critex.demo import ABOUT, demo_jobs
+    from critex.report.figures import require_packages
     from critex.run.files import disk_errors
     from critex.suite import launch
 
+    require_packages()
     with disk_errors(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
     jobs = demo_jobs(options.out, range(1, options.seeds + 1))

@@ -24,7 +24,7 @@ def main(args: list[str]) -> None:
     parse(
         *(HabitatOptions, "critex doctor habitat", args[1:])
         if habitat
-        else (Options, "critex doctor [habitat]", args)
+        else (Options, "critex doctor", args)
     )
     from critex import doctor
 

@@ -43,12 +43,15 @@ def main(args: list[str]) -> None:
             f"no episode ended within {MAX_EPISODE:,} steps; does {trained.cfg.env} have a time limit?"
         )
     scores = {name: values for name in result if isinstance(values := result.get(f"{name}s"), list)}
-    shown = [f"{name} {fmean(x):.4g} ± {stdev(x) if len(x) > 1 else 0.0:.4g}" for name, x in scores.items()]
+    shown = [
+        f"{name} {fmean(x):.4g}" + (f" ± {stdev(x):.4g}" if len(x) > 1 else "") for name, x in scores.items()
+    ]
     unfinished, limit = result.get("unfinished", 0), f"{MAX_EPISODE:,} steps"
     lost = (
         f"; {unfinished} of {options.episodes} did not end within {limit} and are not counted"
         if unfinished
         else ""
     )
-    played = f"over {len(result['returns'])} episodes{lost}"
+    count = len(result["returns"])
+    played = f"over {count} episode{'s' * (count != 1)}{lost}"
     print(f"{options.run} at step {trained.step}: {', '.join(shown)} {played}")

@@ -268,6 +268,7 @@ def _message(box: str) -> str:
     message = re.sub("^Unrecognized options: ", "unexpected: ", message)
     numbers = r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]"
     message = re.sub(numbers, r"\1 takes numbers separated by spaces, not \2", message)
+    message = re.sub(r"Missing value for argument '(\S+)'\..*", r"\1 needs a value", message)
     choice = r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)"
     message = re.sub(choice, lambda m: f"{m[2]} takes {_alternatives(m[3])}, not {m[1]}", message)
     # An option of several types: tyro adds the error of each.

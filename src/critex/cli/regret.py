@@ -92,6 +92,7 @@ def main(args: list[str]) -> None:
 
 def run(options: RunOptions) -> None:
     """Run the missing runs of a suite, then show them."""
+    from critex.report.figures import require_packages
     from critex.report.regret import REGRET_RUNS
     from critex.suite import Job, claim, launch
     from critex.theory.suites import SUITES
@@ -102,6 +103,7 @@ def run(options: RunOptions) -> None:
         def arguments(self) -> list[str]:
             return ["regret", "cell", *self.train, "--out", str(self.out.absolute())]
 
+    require_packages()
     suite, out = SUITES[options.name], options.out
     claim(out, suite, options.budget, REGRET_RUNS)
     episodes = suite.scaled(options.budget)

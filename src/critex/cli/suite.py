@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from critex import ranges
 from critex.cli.options import parse
 from critex.errors import UserError, printable, unknown
+
+if TYPE_CHECKING:
+    from critex.suite import Job
 
 PROG = "critex suite"
 
@@ -38,7 +43,8 @@ class RunOptions(ranges.Options):
     out: Path | None = None
     """Directory of the runs, by default runs/NAME. It belongs to one suite with one budget."""
     jobs: ranges.Count | None = None
-    """Parallel runs, one thread each; by default 2 on this machine, and one per CPU on a cluster."""
+    """Parallel runs, one thread each; by default 2 on this machine, and one per CPU on a cluster. Those of its runs that
+    another command has started on this machine count, too."""
     only: str = ""
     """Methods to run, separated by commas: sac for all of SAC, sac+cae for that one, sac+none for SAC alone."""
     task: str = ""
@@ -118,12 +124,14 @@ def run(options: RunOptions) -> None:
     )
     out = options.out or Path("runs", suite.name)
     jobs = suite.jobs(out, options.budget, only, tasks, parse_seeds(options.seeds) if options.seeds else ())
-    suites.claim(out, suite, options.budget)
+    if not options.ray_address:  # elsewhere, other packages may be installed
+        rehearse_each(jobs, options.budget)
     with ExitStack() as stack:
         place, parallel = None, options.jobs or 2
         if options.ray or options.ray_address:
             place = stack.enter_context(suites.ray_cluster(options.ray_address, parallel))
             parallel = options.jobs or place.cpus
+        suites.claim(out, suite, options.budget)
         failures = suites.launch(jobs, parallel, suite.name, place, out)
     for failure in failures:
         print(f"{failure.job.label} {failure.how}; {failure.job.log} ends with:", file=sys.stderr)
@@ -131,6 +139,25 @@ def run(options: RunOptions) -> None:
     if failures:
         raise UserError(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again")
     print(f"finished: {len(jobs)} run{'s' * (len(jobs) != 1)} in {out}")
+
+
+def rehearse_each(jobs: Sequence[Job], budget: float) -> None:
+    """Refuse jobs that would be refused, before anything is written: of each algorithm, the shortest run that is new."""
+    from critex.cli.rehearsal import rehearse
+    from critex.cli.train import train_config
+    from critex.run.record import CONFIG
+
+    shortest: dict[str, Job] = {}
+    for job in sorted(jobs, key=lambda job: job.steps):
+        if not (job.out / CONFIG).exists():
+            shortest.setdefault(job.train[0], job)
+    for job in shortest.values():
+        algorithm, *flags = job.train
+        try:
+            rehearse(algorithm, train_config(algorithm, flags))
+        except UserError as error:
+            start = f"with --budget {budget:g}, " if budget != 1 else ""
+            raise UserError(f"{start}{job.label} cannot run: {error}") from error
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ def _write(
 ) -> ReportResult:
     if (out / CONFIG).exists():
         raise UserError(f"{out} is a run; write the report to another directory, as in --out report")
-    fig.new_figure(1, 1)  # fails before anything is written if matplotlib is missing
+    fig.require_packages()
     measures = {
         env: measure_of(run for method in methods if method.env == env for run in method.runs)
         for env in dict.fromkeys(method.env for method in methods)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,15 +200,23 @@ def visit_rows(figure: VisitFigure, methods: Sequence[MethodRuns]) -> Iterable[l
                 yield [methods[i].label, number(figure.steps[f]), str(row), str(col), count]
 
 
+def require_packages(*names: str) -> None:
+    """Refuse a report if one of the packages that it needs is missing; by default those of a whole page."""
+    for name in names or ("matplotlib", "jinja2"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UserError(f'a report needs {name}: pip install "critex[report]"') from error
+
+
 # PNG ------------------------------------------------------------------------------------------------------
 
 
 def new_figure(width: float, height: float) -> Any:
     """A matplotlib figure without a window and without global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError('a report needs matplotlib: pip install "critex[report]"') from error
+    require_packages("matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

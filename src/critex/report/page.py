@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from critex import __version__
-from critex.errors import UserError
-from critex.report.figures import DARK, DASHES, LIGHT, CurveFigure, VisitFigure
+from critex.report.figures import DARK, DASHES, LIGHT, CurveFigure, VisitFigure, require_packages
 from critex.results.formatting import ABSENT, interval, spread, text
 from critex.results.methods import FinalScore, MethodRuns, differing, score_columns, shown
 from critex.results.stats import Floats
@@ -138,11 +137,10 @@ def page(template: str, data: dict[str, Any], package: str = "critex.report", **
 
     Templates are those of `package` and, shared by all pages, those of the report.
     """
-    try:
-        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise UserError('a report needs Jinja2: pip install "critex[report]"') from error
+    require_packages("jinja2")
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name, "template") for name in (package, "critex.report")]),
         autoescape=True,

@@ -108,12 +108,13 @@ def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
 
     A directory that contains runs stands for those runs.
     """
-    runs: dict[Path, RunData] = {}
+    runs: dict[str, RunData] = {}
     for path in expand(paths):
-        if path.resolve() in runs:
+        real = os.path.realpath(path)
+        if real in runs:
             continue
         try:
-            runs[path.resolve()] = load_run(path, problems)
+            runs[real] = load_run(path, problems)
         except UserError as error:
             problems.append(f"{error}; left out")
     if not runs:
@@ -197,7 +198,7 @@ def column(lines: Sequence[dict[str, Any]], kind: str, name: str, broken: list[s
             try:
                 rows.append((_real(line["step"]), _real(line[name])))
             except (TypeError, OverflowError):
-                broken.append(f"has a {kind} line whose {name} or step is not a number")
+                broken.append(f"has a line of kind {kind} whose {name} or step is not a number")
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 

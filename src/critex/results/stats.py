@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 LAST_EPISODES = 100
 LAST_EVALUATIONS = 0.1
 GRID_POINTS = 100
+LARGEST = 1e150  # its square is finite
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,11 @@ def on_grid(steps: ArrayLike, values: ArrayLike, grid: Floats, carry: bool = Fal
 
     The value at grid[i] is the mean of the values reported in (grid[i−1], grid[i]]. Empty bins between two others
     are interpolated linearly; before the first and after the last value the curve is NaN, or with `carry` it stays
-    at the last value. Non-finite values are ignored.
+    at the last value. Values that are not finite, or whose sums might not be, are ignored.
     """
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    finite = np.isfinite(y)
-    x, y = x[finite], y[finite]
+    usable = np.abs(y) < LARGEST
+    x, y = x[usable], y[usable]
     if not x.size:
         return np.full(grid.shape, math.nan)
     index = np.searchsorted(grid, x).clip(max=grid.size - 1)  # the last edge may round to below the last step
