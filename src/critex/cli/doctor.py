@@ -22,9 +22,7 @@ def main(args: list[str]) -> None:
     """Print the results; exit with 1 if a Habitat check fails."""
     habitat = args[:1] == ["habitat"]
     parse(
-        *(HabitatOptions, "critex doctor habitat", args[1:])
-        if habitat
-        else (Options, "critex doctor", args)
+        *(HabitatOptions, "critex doctor habitat", args[1:]) if habitat else (Options, "critex doctor", args)
     )
     from critex import doctor
 
