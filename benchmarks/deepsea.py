@@ -56,7 +56,7 @@ TRIES = {
 }
 # The best of the three, as `tune` found it.
 BEST = {
-    "ε-greedy": "ε 1 → 0.01 over 10 %",
+    "ε-greedy": "ε 1 → 0.05 over 50 %",
     "CAE (UCB)": "α 0.05",
     "CAE (squared)": "α 0.02",
     "CAE (Thompson)": "α 0.05",
