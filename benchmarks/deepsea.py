@@ -181,17 +181,34 @@ def climb(method: str, out: Path, parallel: int, ladder: Iterable[int], seeds: i
             return
 
 
-def table() -> str:
-    """The rows as Markdown, a line for each method and size."""
-    groups: dict[tuple[str, str, int], list[dict[str, str]]] = {}
-    for row in stored():
-        groups.setdefault((row["part"], row["method"], int(row["size"])), []).append(row)
-    lines = ["| part | method | N | seeds solved | episodes until solved |", "|---|---|---|---|---|"]
-    for (part, method, size), rows in sorted(groups.items()):
-        solved = sorted(int(row["solved"]) for row in rows if row["solved"])
-        when = ", ".join(map(str, solved)) or "–"
-        lines.append(f"| {part} | {method} | {size} | {len(solved)} of {len(rows)} | {when} |")
+def grid(names: Iterable[str]) -> str:
+    """The ladder as Markdown: a line for each N, a column for each method; empty where nothing was run."""
+    names = list(names)
+    rows = [row for row in stored() if row["part"] == "climb" and row["method"] in names]
+    lines = [f"| N | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for size in sorted({int(row["size"]) for row in rows}):
+        cells = [[r for r in rows if r["method"] == name and int(r["size"]) == size] for name in names]
+        lines.append(f"| {size} | {' | '.join(cell(chosen) for chosen in cells)} |")
     return "\n".join(lines)
+
+
+def cell(rows: list[dict[str, str]]) -> str:
+    """How many seeds solved it, and after how many episodes."""
+    if not rows:
+        return ""
+    solved = sorted(int(row["solved"]) for row in rows if row["solved"])
+    count = f"{len(solved)} of {len(rows)}"
+    return f"{count} ({', '.join(map(str, solved))})" if solved else count
+
+
+def table(part: str) -> str:
+    """The tries or the ablations as Markdown, a line for each."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    for row in stored():
+        if row["part"] == part:
+            groups.setdefault(row["method"], []).append(row)
+    lines = ["| setting | seeds solved (episodes until solved) |", "|---|---|"]
+    return "\n".join(lines + [f"| {name} | {cell(rows)} |" for name, rows in groups.items()])
 
 
 def plot() -> None:
@@ -243,7 +260,8 @@ def main() -> None:
         run(trials, args.out, args.jobs)
     if args.what == "table":
         plot()
-    print(table())
+    for part in (grid(list(BEST)[:4]), grid(list(BEST)[4:]), table("tune"), table("ablate")):
+        print(part, end="\n\n")
 
 
 if __name__ == "__main__":
