@@ -179,12 +179,20 @@ def test_every_option_is_on_its_page_with_its_default(page: str) -> None:
     assert not {(f.name, shown(f.default)) for f in fields(config) if f.name in own} - rows(page)
 
 
+def described(page: Path) -> dict[str, str]:
+    """What the option table of a page says. "As for [CAE](cae.md#options)." means what that page says."""
+    (table,) = re.findall(
+        r"^\| option \| default \| \|\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"), re.M
+    )
+    said = dict(re.findall(r"^\| `(\w+)` \|.*?\| (.*) \|$", table, re.M))
+    links = {name: re.match(r"As for \[.+\]\((\w+\.md)#options\)\.", words) for name, words in said.items()}
+    return said | {name: described(page.parent / link[1])[name] for name, link in links.items() if link}
+
+
 @pytest.mark.parametrize("page", OPTIONS)
 def test_option_tables_say_what_the_help_says(page: str) -> None:
     help_ = field_help(OPTIONS[page])
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| option \| default \| \|\n((?:\|.*\n)+)", text, re.M)
-    said = dict(re.findall(r"^\| `(\w+)` \|.*?\| (.*) \|$", table, re.M))
+    said = described(ROOT / "docs" / page)
     wanted = {name: help_[name] for name in said if name in help_}
     assert wanted
     assert not {
