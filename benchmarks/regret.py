@@ -160,7 +160,11 @@ def tables() -> None:
         return f"{slope} [{low}, {high}], {float(row['regret']):.0f}"
 
     for head, methods, problems in (
-        ("method | linear | network | toy | complex", TABLE_1, list(PROBLEMS)),
+        (
+            "method | provable, linear | provable, network | toy deep RL | complex deep RL",
+            TABLE_1,
+            list(PROBLEMS),
+        ),
         ("bandit", {name: name for name in BANDIT_METHODS}, list(BANDITS)),
     ):
         print(f"| {head} | {' | '.join(problems)} |")
