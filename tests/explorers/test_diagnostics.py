@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from critex.data import Transition
+from critex.data import Replay, Transition
 from critex.embedding import Embedding
 from critex.explorers import EllipticalConfig, Setting
 from critex.explorers.base import PATIENCE
@@ -105,6 +105,33 @@ def test_a_run_warns_once_of_features_that_do_not_vary(capsys: pytest.CaptureFix
         said = capsys.readouterr().err
         assert ("hardly varies" in said) == (i == PATIENCE - 1)
     assert values["phi_variance"] == 0 and values["phi_norm"] == 4
+
+
+def test_a_run_warns_once_of_features_that_collapse(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four states that φ told apart become one: the rebuilt memory falls from four dimensions to one."""
+    weight = torch.eye(4)
+    embedding = Embedding.of(lambda obs: obs @ weight, 4, gym.spaces.Discrete(3), takes_action=False)
+    options = EllipticalConfig(embedding="state", phi_norm=10.0, rebuild_every=2)
+    cae = CAEExplorer(options, Setting(embedding, num_envs=2))
+    replay, no = Replay(100), torch.zeros(2, dtype=torch.long)
+
+    def live(logs: int) -> str:
+        for _ in range(logs):
+            for t in range(2):
+                replay.add(step(torch.eye(4)[2 * t : 2 * t + 2], no, start=t == 0))
+                cae.bonus(step(torch.eye(4)[2 * t : 2 * t + 2], no, start=t == 0))
+            cae.refresh(replay)
+            dimensions.append(cae.metrics()["effective_dimension"])
+        return capsys.readouterr().err
+
+    dimensions: list[float] = []
+    assert "collapsing" not in live(2 * PATIENCE) and dimensions[-1] == pytest.approx(4, abs=0.01)
+    resumed = CAEExplorer(options, Setting(embedding, num_envs=2))
+    resumed.load_state_dict(cae.state_dict())
+    cae = resumed
+    weight = torch.ones(4, 4)
+    assert "A has 1 effective dimensions, and had 4" in live(PATIENCE)
+    assert dimensions[-1] == pytest.approx(1, abs=0.01) and "collapsing" not in live(PATIENCE)
 
 
 def test_a_long_rollout_is_summarised_over_all_its_envs() -> None:

@@ -122,6 +122,16 @@ def _action_share(phi: Tensor, ridge: float, action_dim: int) -> float:
     return float(shares[-action_dim:].sum()) / total if total > 0 else 0.0
 
 
+def collapse_warning(dimension: float, widest: float) -> list[str]:
+    """A warning if a memory that was rebuilt from the same steps has lost more than half of its effective dimensions."""
+    if dimension >= widest / 2:
+        return []
+    return [
+        f"Warning: φ is collapsing: A has {dimension:.0f} effective dimensions, and had {widest:.0f}. States that "
+        "looked different now look alike, so new ones earn little; --layer-norm may prevent it."
+    ]
+
+
 class EarlyShare:
     """The share of an episode's bonus that falls on its first steps, for episodes of at least `LONG` steps.
 

@@ -18,7 +18,7 @@ from critex.data.tree import Tree
 from critex.embedding import Form
 from critex.errors import UserError, unknown
 from critex.explorers.base import Explorer, Setting
-from critex.explorers.diagnostics import ROWS, FeatureSummary, summarise
+from critex.explorers.diagnostics import ROWS, FeatureSummary, collapse_warning, summarise
 from critex.explorers.scaling import ScaledExplorer, Scaling, ScalingConfig
 from critex.ranges import Count, Natural, Positive
 
@@ -97,6 +97,7 @@ class Elliptical(ScaledExplorer):
         self._held: Tensor | None = None  # Δθ [N, blocks, d] for the reward, held for an episode of each env
         self._steps = self._rebuilt_at = 0
         self._drift: float | None = None
+        self._widest = 0.0  # the largest effective dimension so far
 
     def phi(self, obs: Tree, action: Tensor, next_obs: Tree | None, state: Tensor | None = None) -> Tensor:
         """Features of transitions, [..., dim]; `state` is φ(s), if it has been computed already."""
@@ -226,7 +227,10 @@ class Elliptical(ScaledExplorer):
 
     def metrics(self) -> dict[str, float]:
         values = super().metrics()
-        values["effective_dimension"] = float(self.gram.effective_dimension().mean())
+        values["effective_dimension"] = dimension = float(self.gram.effective_dimension().mean())
+        self._widest = max(self._widest, dimension)
+        if self.config.rebuild_every:  # otherwise a lifelong memory only grows
+            self._warn_once("collapse", collapse_warning(dimension, self._widest))
         if self._drift is not None:
             values["phi_drift"] = self._drift
         if self._recent:
@@ -247,6 +251,7 @@ class Elliptical(ScaledExplorer):
             "held": self._held,
             "steps": (self._steps, self._rebuilt_at),
             "drift": self._drift,
+            "widest": self._widest,
             "recent": list(self._recent),
         }
 
@@ -257,7 +262,7 @@ class Elliptical(ScaledExplorer):
         held = state["held"]
         self._held = held if held is not None and len(held) == self._num_envs else None
         self._steps, self._rebuilt_at = state["steps"]
-        self._drift = state["drift"]
+        self._drift, self._widest = state["drift"], state["widest"]
         self._recent.clear()
         self._recent.extend(phi.to(self.embedding.device) for phi in state["recent"])
 
