@@ -490,6 +490,17 @@ def test_integers_in_a_box_are_numbers() -> None:
     assert ours(OBS, actions).item() == floats(OBS, actions.astype(np.float32)).item() > 0
 
 
+def test_actions_of_several_choices_go_in_as_vectors() -> None:
+    class Choices(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.MultiDiscrete([3, 2])
+
+    with pytest.raises(critex.UserError, match=r"MultiDiscrete\(\[3 2\]\) is not supported.*action_dim="):
+        critex.CAE(lambda s: s, envs=Choices())
+    explorer = critex.CAE(lambda s: s, envs=Choices(), action_dim=5, scaling="none")
+    obs, one_hot = np.ones((1, 3), np.float32), np.array([[0, 0, 1, 1, 0]])
+    assert explorer(obs, one_hot, ended=[False]).item() == pytest.approx(5**0.5)  # ‖[φ(s); a]‖
+
+
 def test_what_the_loss_of_cae_plus_refuses() -> None:
     critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     plus, obs, action = critex.CAEPlus(critic, num_actions=2), torch.randn(3, 4), torch.tensor([0, 1, 1])

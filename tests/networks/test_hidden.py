@@ -132,9 +132,18 @@ class TestLastHidden:
         with pytest.raises(critex.UserError, match=message):
             critex.last_hidden(Outputs(outputs))(torch.randn(4, 3))
 
+    @pytest.mark.parametrize("activation", [nn.Tanh(), nn.ReLU(inplace=True), nn.GELU()])
+    def test_a_trunk_without_its_output_layer_is_no_critic(self, activation: nn.Module) -> None:
+        """φ would silently have been the layer below, for a trunk shared with the policy the output of its convolutions."""
+        trunk, x = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4), activation), torch.randn(5, 3)
+        with pytest.raises(critex.UserError, match=r"follows 2, the last nn\.Linear.*lambda s: trunk\(s\)"):
+            critex.last_hidden(trunk)(x)
+        torch.testing.assert_close(critex.last_hidden(trunk, layer="2")(x), trunk[:2](x))
+
     @pytest.mark.parametrize(
         "outputs",
         [
+            lambda net, h: {"q": (q := net.q(h)), "bounded": q.tanh()},
             lambda net, h: {"q": net.q(h), "features": h},
             lambda net, h: (net.q(h), (h, h.detach())),
             lambda net, h: (net.q(h), net.aux(h).detach()),
@@ -181,10 +190,25 @@ class TestLastHidden:
     def test_a_compiled_critic(self) -> None:
         net = critic()
         compiled = torch.compile(net, backend="eager")
-        assert (
-            critex.last_hidden(compiled).module is net
-        )  # code compiled before has no hook that could be called
+        assert critex.last_hidden(compiled).module is net
         assert critex.CAE(compiled, num_actions=2)._form == "state_and_action"
+
+    def test_a_critic_with_a_compiled_part(self) -> None:
+        """Compiled code ignores hooks, and compiling it again for each of them takes seconds."""
+        graphs: list[Any] = []
+
+        def backend(graph: Any, _: Any) -> Any:
+            graphs.append(graph)
+            return graph.forward
+
+        net, x = Twin(), torch.randn(5, 3)
+        net.compile(backend=backend)
+        net(x)
+        before = len(graphs)
+        torch.testing.assert_close(critex.last_hidden(net, layer="q1.2")(x), net.q1[:2](x))
+        whole = nn.Sequential(torch.compile(net.q1, backend=backend))
+        torch.testing.assert_close(critex.last_hidden(whole)(x), net.q1[:2](x))
+        assert len(graphs) == before > 0
 
     def test_the_device_is_the_modules(self) -> None:
         net = critic().to("meta")

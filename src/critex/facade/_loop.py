@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -90,27 +90,66 @@ class Loop:
 
     num_envs: int
     autoreset: Autoreset
-    num_actions: int | None
-    action_dim: int | None
-    bounds: Bounds | None
-    start: int
-    """The lowest discrete action."""
+    action_space: gym.Space[Any]
 
     @classmethod
     def of(cls, envs: Any) -> Loop:
         """Read an environment or a vector environment."""
-        vector = hasattr(envs, "single_action_space")  # gymnasium 0.29 has two classes of vector environments
-        space = envs.single_action_space if vector else envs.action_space
-        discrete, size, bounds = read_actions(space)
-        num_actions, action_dim = (size, None) if discrete else (None, size)
-        actions = (num_actions, action_dim, bounds, int(getattr(space, "start", 0)))
-        if not vector:
-            return cls(1, "next_step" if _autoresets(envs) else "same_step", *actions)
+        if not hasattr(envs, "single_action_space"):  # gymnasium 0.29 has two classes of vector environments
+            return cls(1, "next_step" if _autoresets(envs) else "same_step", envs.action_space)
         mode = envs.metadata.get("autoreset_mode")
         if mode is None:  # before gymnasium 1.1; the mode changed with 1.0
             mode = "same_step" if gym.__version__.startswith("0.") else "next_step"
         name = str(getattr(mode, "value", mode)).replace("Step", "_step").lower()
-        return cls(envs.num_envs, "next_step" if name == "next_step" else "same_step", *actions)
+        autoreset: Autoreset = "next_step" if name == "next_step" else "same_step"
+        return cls(envs.num_envs, autoreset, envs.single_action_space)
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What an explorer knows of the actions: the number of discrete ones, or the length of continuous ones."""
+
+    num_actions: int | None = None
+    action_dim: int | None = None
+    bounds: Bounds | None = field(default=None, compare=False)
+    start: int = 0
+    """The lowest discrete action."""
+
+    @classmethod
+    def of(cls, space: gym.Space[Any]) -> Actions:
+        """Read an action space."""
+        if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
+            raise UserError(
+                f"action space {space} is not supported; Discrete and Box are; for another, give action_dim= and pass the "
+                "actions as vectors of that length, one-hot for example"
+            )
+        discrete, size, bounds = read_actions(space)
+        return cls(size, start=int(space.start)) if discrete else cls(None, size, bounds)
+
+    def checked(self, action: Tensor, axes: int, form: Form) -> Tensor:
+        """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
+        if form == "state_action":
+            return action
+        if self.num_actions is None:
+            if self.action_dim is not None and action.shape[axes:].numel() != self.action_dim:
+                raise UserError(
+                    f"actions must have {self.action_dim} numbers in each row, as envs= or action_dim= says; got "
+                    f"{list(action.shape)}"
+                )
+            if self.action_dim is not None or action.is_floating_point() or form in ("next_state", "state"):
+                return action
+            raise UserError(
+                f"integer actions with embedding={form!r} need num_actions=, the number of actions, or envs="
+            )
+        if action.ndim == axes + 1 and action.shape[-1] == 1:
+            action = action.squeeze(-1)
+        low, high, start = action.min().item(), action.max().item(), self.start
+        if action.ndim != axes or low < start or high >= start + self.num_actions or high % 1 or low % 1:
+            raise UserError(
+                f"actions must be integers from {start} to {start + self.num_actions - 1}, one in each row; got values from "
+                f"{low} to {high} in shape {list(action.shape)}; if they start elsewhere, give envs="
+            )
+        return action.long() - start
 
 
 def _autoresets(env: Any) -> bool:
@@ -160,33 +199,6 @@ class Episodes:
 
     def load(self, state: list[list[bool] | None]) -> None:
         self.ended, self.fresh = (None if x is None else np.array(x, bool) for x in state)
-
-
-def checked_actions(
-    action: Tensor, axes: int, form: Form, num_actions: int | None, action_dim: int | None, start: int = 0
-) -> Tensor:
-    """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
-    if form == "state_action":
-        return action
-    if num_actions is None:
-        if action_dim is not None and action.shape[axes:].numel() != action_dim:
-            raise UserError(
-                f"actions must have {action_dim} numbers in each row, as envs= or action_dim= says; got {list(action.shape)}"
-            )
-        if action_dim is not None or action.is_floating_point() or form in ("next_state", "state"):
-            return action
-        raise UserError(
-            f"integer actions with embedding={form!r} need num_actions=, the number of actions, or envs="
-        )
-    if action.ndim == axes + 1 and action.shape[-1] == 1:
-        action = action.squeeze(-1)
-    low, high = action.min().item(), action.max().item()
-    if action.ndim != axes or low < start or high >= start + num_actions or high % 1 or low % 1:
-        raise UserError(
-            f"actions must be integers from {start} to {start + num_actions - 1}, one in each row; got values from "
-            f"{low} to {high} in shape {list(action.shape)}; if they start elsewhere, give envs="
-        )
-    return action.long() - start
 
 
 def to_flags(name: str, value: Array, shape: tuple[int, ...]) -> Flags:

@@ -18,20 +18,20 @@ from torch import Tensor, nn
 
 from critex.data import Transition
 from critex.data.tree import tree_leaves
-from critex.embedding import Bounds, Embedding, Form
+from critex.embedding import Embedding, Form
 from critex.errors import UserError, unknown
 from critex.explorers import EXPLORERS, Setting
 from critex.explorers._alpha import Alpha, HasAlpha, fixed_or_auto
 from critex.explorers.elliptical import Elliptical
 
 from ._loop import (
+    Actions,
     Array,
     Autoreset,
     Batches,
     Episodes,
     Flags,
     Loop,
-    checked_actions,
     embed_of,
     form_of,
     to_flags,
@@ -64,7 +64,7 @@ class CAE(HasAlpha, nn.Module):
             state: `"state_and_action"` is [φ(s); a], `"next_state"` is φ(s'), `"block"` is φ(s) in the block of the
             action, `"state"` is φ(s). `"auto"` is the first if the critic takes an action, else the second.
         num_actions: number of discrete actions.
-        action_dim: length of continuous actions (inferred at the first call).
+        action_dim: length of actions that are vectors (inferred at the first call).
         dim: length of φ (inferred at the first call).
         autoreset: what follows the step that ended an episode: `"next_step"`, a step in which the environment only
             resets and ignores the action (gymnasium's vector environments), or `"same_step"`, the first step of the
@@ -110,14 +110,12 @@ class CAE(HasAlpha, nn.Module):
             )
         if autoreset not in (None, *get_args(Autoreset)):
             raise unknown("autoreset", str(autoreset), get_args(Autoreset))
-        bounds: Bounds | None = None
-        self._start = 0  # the lowest discrete action
+        self._actions = Actions(num_actions, action_dim)
         if envs is not None:
             loop = Loop.of(envs)
             num_envs, autoreset = num_envs or loop.num_envs, autoreset or loop.autoreset
             if num_actions is None and action_dim is None:
-                num_actions, action_dim = loop.num_actions, loop.action_dim
-                bounds, self._start = loop.bounds, loop.start
+                self._actions = Actions.of(loop.action_space)
         self._alpha = fixed_or_auto(alpha, gamma)
         self._episodes = Episodes(autoreset or "same_step")
         embed = Batches(embed_of(critic))
@@ -126,7 +124,7 @@ class CAE(HasAlpha, nn.Module):
         form = form_of(embed.embed, None if embedding == "auto" else embedding)
         self._embed, self._form, self._seed = embed, form, seed
         self._reader = Embedding(embed, 0, True, False, 1, "state_action")  # until the length of φ is known
-        self._actions, self._bounds, self._num_envs = (num_actions, action_dim), bounds, num_envs
+        self._num_envs = num_envs
         self._dim: int | None = dim if dim is not None else getattr(embed.embed, "dim", None)
         given = options | {"ridge": ridge, "strategy": strategy, "scope": scope, "scaling": scaling}
         self.config = self._options(preset, {name: x for name, x in given.items() if x is not None})
@@ -337,7 +335,7 @@ class CAE(HasAlpha, nn.Module):
         if self._blank[0].shape != shape:
             self._blank = (torch.zeros(shape), torch.zeros(shape, dtype=torch.bool))
         zero, no = self._blank
-        action = checked_actions(action, len(shape), self._form, *self._actions, self._start)
+        action = self._actions.checked(action, len(shape), self._form)
         step = Transition(state, action, zero, after, no, no, no, zero)
         if not peek and self._num_envs is None:  # after all checks: a mistaken call must not decide it
             self._num_envs = shape[-1]
@@ -373,7 +371,7 @@ class CAE(HasAlpha, nn.Module):
         return self._build(phi.shape[1], step.action.shape[1] if step.action.ndim > 1 else 1)
 
     def _build(self, dim: int, width: int) -> Elliptical:
-        num_actions, action_dim = self._actions
+        num_actions, action_dim = self._actions.num_actions, self._actions.action_dim
         critic = Embedding(
             critic=self._embed,
             critic_dim=dim,
@@ -381,7 +379,7 @@ class CAE(HasAlpha, nn.Module):
             discrete=num_actions is not None,
             action_dim=num_actions or action_dim or width,
             form=self._form,
-            bounds=self._bounds,
+            bounds=self._actions.bounds,
         )
         setting = Setting(embedding=critic, num_envs=self._num_envs or 1, seed=self._seed)
         with torch.random.fork_rng(devices=[]):  # networks follow `seed` alone

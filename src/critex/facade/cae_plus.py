@@ -11,7 +11,7 @@ from critex.data.transition import pairs
 from critex.data.tree import tree_leaves
 from critex.errors import UserError
 
-from ._loop import Array, checked_actions, to_tensor, to_tensors
+from ._loop import Actions, Array, to_tensor, to_tensors
 from .cae import CAE
 
 
@@ -37,7 +37,7 @@ class CAEPlus(CAE):
         **keywords: Any,
     ) -> None:
         super().__init__(critic, alpha, **keywords)
-        if self._dim is None or self._actions == (None, None):
+        if self._dim is None or self._actions == Actions():
             raise UserError(
                 "CAEPlus makes its networks at once: it needs envs= (or num_actions= or action_dim=), and dim=, the "
                 "length of φ, if the critic is a function, has an `embed` of its own or has lazy layers"
@@ -55,5 +55,5 @@ class CAEPlus(CAE):
             raise UserError(
                 f"loss takes pairs [B, …], obs, actions and next_obs with the same B ≥ 1; got {sorted(rows)} rows"
             )
-        action = checked_actions(action, 1, self._form, *self._actions, self._start)
+        action = self._actions.checked(action, 1, self._form)
         return self.explorer.loss(pairs(state, action, after))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from threading import get_ident
 from typing import Any
@@ -14,6 +15,11 @@ from torch.nn.parameter import is_lazy
 from critex.errors import UserError, unknown
 from critex.networks.modes import eval_mode, with_modes
 
+ACTIVATIONS = (
+    "Celu", "Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "Relu", "Sigmoid", "Silu", "Softplus", "Tanh",
+)  # fmt: skip
+"""Autograd's names of the functions that end a hidden layer."""
+
 
 class last_hidden:
     """φ of any critic without an `embed` method: the input of its last linear layer.
@@ -24,7 +30,7 @@ class last_hidden:
     """
 
     def __init__(self, module: nn.Module, layer: str | nn.Linear | None = None) -> None:
-        module = self.module = getattr(module, "_orig_mod", module)  # torch.compile's code ignores hooks
+        module = self.module = getattr(module, "_orig_mod", module)  # without torch.compile
         self._linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
         if not self._linears:
             raise UserError("the module has no linear layer; pass a function that returns φ instead")
@@ -48,6 +54,14 @@ class last_hidden:
     def _with_modes(self) -> list[nn.Module]:
         return with_modes(self.module)
 
+    @cached_property
+    def _compiled(self) -> bool:
+        return any(m._compiled_call_impl or hasattr(m, "_orig_mod") for m in self.module.modules())
+
+    def _eager(self) -> AbstractContextManager[Any]:
+        """Compiled parts run as they were written: compiled code ignores hooks, or is compiled again for each."""
+        return torch.compiler.set_stance("force_eager") if self._compiled else nullcontext()
+
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         """φ, with its gradient."""
         given: list[Tensor] = []
@@ -57,7 +71,7 @@ class last_hidden:
             if get_ident() == thread:  # another thread may train the critic at the same time
                 given.append(positional[0] if positional else named["input"])
 
-        with eval_mode(self._with_modes):
+        with eval_mode(self._with_modes), self._eager():
             if self._layer is None:
                 self._layer = self._output_layer(inputs, keywords)
             handle = self._layer.register_forward_pre_hook(record, with_kwargs=True)
@@ -67,8 +81,8 @@ class last_hidden:
                 handle.remove()
         if not given:
             raise UserError(
-                "the chosen layer was not called in the forward pass (or a part was compiled with torch.compile); choose "
-                "another with layer=, or pass a function that returns φ"
+                "the chosen layer was not called in the forward pass; choose another with layer=, or pass a function that "
+                "returns φ"
             )
         return given[-1]
 
@@ -77,12 +91,9 @@ class last_hidden:
         if any(is_lazy(p) for p in self.module.parameters()):
             with torch.no_grad():
                 self.module(*inputs, **keywords)
-        reached, fed_by = self._graph(None, inputs, keywords)
+        reached, fed_by, followed_by = self._graph(None, inputs, keywords)
         if not fed_by:
-            raise UserError(
-                "no linear layer was called in the forward pass, or a part was compiled with torch.compile; pass a "
-                "function that returns φ"
-            )
+            raise UserError("no linear layer was called in the forward pass; pass a function that returns φ")
         computing = [name for name in fed_by if name in reached]
         if not computing:
             raise UserError(
@@ -91,7 +102,7 @@ class last_hidden:
             )
         last = computing[-1]
         layer = self._linears[last]
-        past, _ = self._graph(last, inputs, keywords)
+        past, _, _ = self._graph(last, inputs, keywords)
         others = [name for name in past if name not in fed_by[last]]  # what feeds it may be an output as well
         rivals = [name for name in computing if name in others]
         if rivals:
@@ -102,6 +113,11 @@ class last_hidden:
             raise UserError(
                 f"{f'{kind} {name}'.strip()} runs after {last}, the last nn.Linear, so it may be the output layer; pass a "
                 "function that returns φ, or choose an nn.Linear with layer="
+            )
+        if activation := followed_by[last]:
+            raise UserError(
+                f"{activation} follows {last}, the last nn.Linear, as in a trunk without its output layer; pass the whole "
+                "critic, or a function that returns φ, as in lambda s: trunk(s), or choose an nn.Linear with layer="
             )
         if layer.in_features != self.dim:
             raise UserError(
@@ -114,10 +130,10 @@ class last_hidden:
     @torch.enable_grad()
     def _graph(
         self, cut: str | None, inputs: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> tuple[list[str], dict[str, list[str]]]:
-        """(layers whose parameters the output depends on, linear layers in order of execution: layers that feed each).
+    ) -> tuple[list[str], dict[str, list[str]], dict[str, str]]:
+        """(layers whose parameters the output depends on, layers that feed each linear layer, activation after each).
 
-        The output of the layer `cut` counts as a constant.
+        Linear layers are in order of execution. The output of the layer `cut` counts as a constant.
         """
         parameters = {
             name: p.detach().requires_grad_()
@@ -136,10 +152,12 @@ class last_hidden:
             return [layer for layer in layers if layer in names]
 
         fed_by: dict[str, list[str]] = {}
+        node_of: dict[str, Any] = {}
 
         def note(name: str, given: Iterable[Any], output: Tensor) -> Tensor | None:
             fed_by.pop(name, None)
             fed_by[name] = reached(_tensors(given))
+            node_of[name] = output.grad_fn
             return output.detach() if name == cut else None
 
         hooks = [
@@ -154,13 +172,33 @@ class last_hidden:
         finally:
             for hook in hooks:
                 hook.remove()
-        return reached(_tensors(output)), fed_by
+        outputs = _tensors(output)
+        return reached(outputs), fed_by, {name: _activation(outputs, node_of[name]) for name in node_of}
 
     def _layer_of(self, parameter: str) -> str:
         """The module that owns a parameter; for the parts of a normed linear layer, that layer."""
         owner = parameter.rpartition(".")[0]
         inside = (name for name in self._linears if f"{owner}.".startswith(f"{name}.") or not name)
         return next(inside, owner)
+
+
+def _activation(outputs: Iterable[Tensor], source: Any) -> str:
+    """An activation function on every way from the node `source` of the autograd graph to the outputs, or ""."""
+    ways: list[tuple[Any, str]] = [(x.grad_fn, "") for x in outputs]
+    seen: set[tuple[Any, bool]] = set()
+    found = ""
+    while ways:
+        node, passed = ways.pop()
+        if node is source and not passed:
+            return ""
+        if node is source:
+            found = passed
+        elif node is not None and (node, bool(passed)) not in seen:
+            seen.add((node, bool(passed)))
+            kind = node.name().partition("Backward")[0]
+            passed = kind if kind in ACTIVATIONS else passed
+            ways += [(before, passed) for before, _ in node.next_functions]
+    return found
 
 
 def _map(fn: Any, x: Any) -> Any:

@@ -93,6 +93,7 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     # Set-up.
 
     def _init_callback(self) -> None:
+        self._refuse_parent()
         model: Any = self.model
         self.on_policy = isinstance(model, OnPolicyAlgorithm)
         if not self.on_policy and not isinstance(model, OffPolicyAlgorithm):
@@ -132,7 +133,10 @@ class ExplorerCallback(HasAlpha, BaseCallback):
     # Collecting.
 
     def _on_training_start(self) -> None:
-        if self.parent is not None:  # a `CallbackList` inside another callback sets it after `_init_callback`
+        self._refuse_parent()  # a `CallbackList` inside another callback sets it after `_init_callback`
+
+    def _refuse_parent(self) -> None:
+        if self.parent is not None:
             raise UserError(
                 f"{type(self.parent).__name__} passes single steps to its callback, and a bonus needs all of them; give "
                 "ExplorerCallback to learn() itself, callback=[explorer, …]"
