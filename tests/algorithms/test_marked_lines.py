@@ -90,7 +90,7 @@ def without_method(name: str) -> ModuleType:
 COUNTS = {
     "dqn": (15, 2),
     "dsac": (11, 2),
-    "impala": (12, 8),
+    "impala": (11, 8),
     "ppo": (10, 6),
     "ppo_recurrent": (10, 6),
     "sac": (11, 2),

@@ -1,3 +1,4 @@
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -5,7 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from gymnasium import spaces
+from torch import Tensor, nn
 
 from critex.algorithms import load_config, ppo_recurrent
 from critex.algorithms.ppo_recurrent import Config, RecurrentPPO, train
@@ -36,11 +39,20 @@ class Recall(gym.Env[Any, Any]):
         return np.array([2.0 * self.bit - 1 if self.time == 0 else 0.0, self.time / 4], np.float32)
 
 
+class Uneven(Recall):
+    """Half of the episodes pay 1 at every step, and a time limit ends them at the fifth."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, end, _, info = super().step(action)
+        return (obs, reward, end, False, info) if self.bit else (obs, 1.0, False, self.time == 5, info)
+
+
 @pytest.fixture(autouse=True)
 def recall() -> Any:
     gym.register("Recall-v0", Recall)
+    gym.register("Uneven-v0", Uneven)
     yield
-    del gym.registry["Recall-v0"]
+    del gym.registry["Recall-v0"], gym.registry["Uneven-v0"]
 
 
 def config(out: Path, explorer: str = "none", **options: Any) -> Config:
@@ -112,6 +124,114 @@ def test_the_first_epoch_sees_the_policy_that_acted(tmp_path: Path) -> None:
     lines = metrics(cfg)
     kl = [line["kl"] for line in lines if line["kind"] == "train"]
     assert kl and max(kl) < 1e-10
+
+
+class StepByStep:
+    """The update of recurrent PPO with CAE+, one environment and one step at a time, with torch's own Adam."""
+
+    def __init__(self, agent: RecurrentPPO) -> None:
+        self.cfg: Any = agent.cfg
+        explorer: Any = agent.explorer
+        self.net, self.U, self.inverse = copy.deepcopy((agent.net, explorer.U, explorer.inverse))
+        learned = [*self.U.parameters(), *self.inverse.parameters()]
+        self.groups = [list(self.net.parameters()), learned]
+        adam = {"lr": self.cfg.learning_rate, "eps": 1e-5}
+        self.optimizers = [torch.optim.Adam(group, **adam) for group in self.groups]
+
+    def play(self, rollout: Any, previous: Tensor, begin: Any, env: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(φ [T + 1, d], logits [T + 1, A], values [T + 1]) of an environment; the last row is that after the rollout."""
+        obs = torch.cat([rollout.obs[:, env], rollout.next_obs[-1:, env]])
+        memory, before, rows = tuple(part[:, [env]] for part in begin), int(previous[0, env]), []
+        for t in range(len(obs)):
+            if t and rollout.ended[t - 1, env]:
+                memory, before = tuple(map(torch.zeros_like, memory)), 0
+            phi = self.net.trunk(obs[[t]])
+            out, memory = self.net.core(
+                torch.cat([phi, self.net.previous.weight[[before]]], -1)[None], memory
+            )
+            rows.append((phi[0], self.net.actor(out[0, 0]), self.net.critic(out[0, 0])[0]))
+            before = int(rollout.action[t, env]) + 1 if t < len(rollout) else 0
+        phi, logits, values = (torch.stack(column) for column in zip(*rows, strict=True))
+        return phi, logits, values
+
+    def update(self, rollout: Any, previous: Tensor, begin: Any, generator: torch.Generator) -> None:
+        cfg, envs = self.cfg, range(self.cfg.num_envs)
+        with torch.no_grad():
+            old = [self.play(rollout, previous, begin, env)[1:] for env in envs]
+        advantages = [self.advantage(rollout, env, old[env][1]) for env in envs]
+        for _ in range(cfg.epochs):
+            for chosen in torch.randperm(cfg.num_envs, generator=generator).chunk(cfg.minibatches):
+                losses = [
+                    self.loss(
+                        rollout, env, *old[env], advantages[env], *self.play(rollout, previous, begin, env)
+                    )
+                    for env in chosen.tolist()
+                ]
+                for optimizer in self.optimizers:
+                    optimizer.zero_grad()
+                torch.cat(losses).mean().backward()
+                for group, optimizer in zip(self.groups, self.optimizers, strict=True):
+                    nn.utils.clip_grad_norm_(group, cfg.max_grad_norm)
+                    optimizer.step()
+
+    def advantage(self, rollout: Any, env: int, values: Tensor) -> Tensor:
+        reward, rows, following = rollout.reward + self.cfg.alpha * rollout.bonus, [], torch.zeros(())
+        for t in reversed(range(len(rollout))):
+            alive = float(not rollout.ended[t, env])  # a time limit counts as the end
+            delta = reward[t, env] + self.cfg.gamma * alive * values[t + 1] - values[t]
+            following = delta + self.cfg.gamma * self.cfg.gae_lambda * alive * following
+            rows.append(following)
+        return torch.stack(rows[::-1])
+
+    def loss(
+        self,
+        rollout: Any,
+        env: int,
+        old_logits: Tensor,
+        old_values: Tensor,
+        advantage: Tensor,
+        phi: Tensor,
+        logits: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        """The loss of every step, [T]."""
+        cfg, action, steps = self.cfg, rollout.action[:, env], len(rollout)
+        before, now = (F.cross_entropy(x[:steps], action, reduction="none") for x in (old_logits, logits))
+        ratio = (before - now).exp()
+        policy = torch.max(-advantage * ratio, -advantage * ratio.clamp(1 - cfg.clip, 1 + cfg.clip))
+        target = advantage + old_values[:steps]
+        moved = old_values[:steps] + (values[:steps] - old_values[:steps]).clamp(-cfg.clip, cfg.clip)
+        value = torch.max((values[:steps] - target) ** 2, (moved - target) ** 2) / 2
+        entropy = torch.distributions.Categorical(logits=logits[:steps]).entropy()
+        pair = torch.cat([self.U(phi[:steps]), self.U(self.net.trunk(rollout.next_obs[:, env]))], -1)
+        guess = self.inverse.head(self.inverse.body(pair).relu())
+        inverse = F.cross_entropy(guess, action, reduction="none")
+        return policy + cfg.value_coef * value - cfg.entropy_coef * entropy + inverse
+
+
+def test_updates_equal_those_of_one_environment_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = config(
+        tmp_path / "a", "cae_plus", env="Uneven-v0", steps=4 * 7 * 3, rollout=7, alpha=0.5, learning_rate=1e-2
+    )
+    update, references, ends = RecurrentPPO.update, [], []
+
+    def compared(agent: RecurrentPPO, rollout: Any, columns: Any, begin: Any, last_value: Tensor) -> Any:
+        reference = references[0] if references else StepByStep(agent)
+        references.append(reference)
+        ends.append((rollout.terminated.any(), rollout.truncated.any(), not rollout.episode_start[0].all()))
+        generator = torch.Generator()
+        generator.set_state(agent.generator.get_state())
+        reference.update(rollout, columns["previous"], begin, generator)
+        losses = update(agent, rollout, columns, begin, last_value)
+        for ours, theirs in zip(agent.net.parameters(), reference.groups[0], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        return losses
+
+    monkeypatch.setattr(RecurrentPPO, "update", compared)
+    metrics(cfg)
+    assert len(references) == 3 and all(any(kind) for kind in zip(*ends, strict=True))
 
 
 def test_evaluation_has_a_memory_of_its_own() -> None:

@@ -26,6 +26,7 @@ from critex.errors import UserError
 from critex.explorers import ExplorationConfig, clip_reward
 from critex.explorers import Setting, batch_bonus, make_explorer  # CAE
 from critex.networks import encoder, mlp
+from critex.networks.nethack import NetworkName
 from critex.ranges import Count, Natural, NonNegative, Positive, Probability, Range
 from critex.run import Run, RunConfig
 
@@ -95,6 +96,11 @@ class Config(ExplorationConfig, RunConfig):
             )
 
     @property
+    def nethack(self) -> NetworkName:
+        """Size of every encoder of NetHack's screen: the agent's, and the explorer's if it has one."""
+        return "paper" if self.network == "paper" else "compact"
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """`hidden`, or the one layer that the network has if it is empty."""
         return self.hidden or ((1024,) if self.network == "paper" else (256,))
@@ -106,7 +112,7 @@ class Network(nn.Module):
     def __init__(self, space: gym.Space[Any], num_actions: int, cfg: Config) -> None:
         super().__init__()
         width = cfg.widths[-1]
-        encode = encoder(space, "paper" if cfg.network == "paper" else "compact")
+        encode = encoder(space, cfg.nethack)
         self.trunk = nn.Sequential(encode, mlp([encode.dim, *cfg.widths]))  # φ
         self.lstm = nn.LSTM(width, width)
         self.actor = nn.Linear(width, num_actions)
@@ -176,8 +182,7 @@ class IMPALA:
         self.generator = torch.Generator().manual_seed(derive_seed(cfg.seed, "policy"))
         self.updates = 0
         self.embedding = Embedding.of(self.network.embed, cfg.widths[-1], action_space, takes_action=False)
-        size: Literal["paper", "compact"] = "paper" if cfg.network == "paper" else "compact"  # CAE
-        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed, size)  # CAE
+        setting = Setting(self.embedding, observation_space, cfg.num_envs, cfg.seed, cfg.nethack)  # CAE
         self.explorer = make_explorer(cfg, setting, rollouts=True)  # CAE
         learned = [{"params": self.explorer.learned()}]  # CAE+   U and the inverse dynamics
         self.explorer_optimizer = torch.optim.Adam(learned, lr=cfg.learning_rate)  # CAE+
