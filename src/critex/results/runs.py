@@ -62,11 +62,6 @@ class RunData:
     """The numbers of card.json; empty for a run that is not finished."""
     visits: VisitHistory | None
 
-    @property
-    def returns(self) -> Floats:
-        """Extrinsic returns of the training episodes in order, [E]."""
-        return self.series["return"][1]
-
     def values(self, name: str) -> Floats:
         """The values of a curve, [E]; empty if the run has no such curve."""
         return self.series[name][1] if name in self.series else np.empty(0)
