@@ -96,7 +96,7 @@ def main() -> None:
         rows = [("explorer", "alpha", "seed", "steps", "final_score")]
         for (explorer, alpha), trial in sorted(jobs.items()):
             if trial.finished:
-                score = final_score(load_run(trial.out, []).returns)
+                score = final_score(load_run(trial.out, []).values("return"))
                 rows.append((explorer, str(alpha), str(SEED), str(STEPS), f"{score:.4f}"))
         RESULTS.mkdir(parents=True, exist_ok=True)
         with TUNING.open("w", encoding="utf-8", newline="") as file:

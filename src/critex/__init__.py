@@ -35,16 +35,14 @@ PLUGINS = ("audit", "rllib", "sb3", "torchrl")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or a subpackage such as `critex.envs`, when it is first used (PEP 562)."""
+    """Import a public name, `critex.envs` or a plug-in when it is first used (PEP 562)."""
     if name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
         globals()[name] = value
         import_module("critex.envs")
         return value
-    if name == "envs":
-        return import_module("critex.envs")
-    if name in PLUGINS:
-        return import_module(f"critex.plugins.{name}")
+    if name in ("envs", *PLUGINS):
+        return import_module(f"critex.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

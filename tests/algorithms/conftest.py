@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from critex.algorithms import algorithm_module
-from critex.run import TIMING_FIELDS, Run
+from critex.algorithms import algorithm_module, load_config
+from critex.run import TIMING_FIELDS, Run, read_config
 
 QUIET = {"tensorboard": False, "progress": False}
 
@@ -33,3 +33,29 @@ def train(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return run_it
+
+
+def check_resume(train: Callable[..., Path], algorithm: str, **options: Any) -> list[dict[str, Any]]:
+    """A run that is killed in its fourth update and resumed writes what one that was never killed writes: these lines."""
+    whole = train(algorithm, "whole", **options)
+    module = algorithm_module(algorithm)
+    update, calls = module.Agent.update, []
+
+    def killed(agent: Any, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return update(agent, *args)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.Agent, "update", killed)
+        train(algorithm, "killed", **options)
+    path = whole.with_name("killed")
+    cfg = load_config(*read_config(path))
+    assert options.get("bonus") in (None, cfg.bonus)
+    with Run.open(path, cfg) as run:
+        assert run.step == 0  # restored when the parts are attached
+        module.train(cfg, run)
+    lines = metrics(whole)
+    assert metrics(path) == lines
+    return lines

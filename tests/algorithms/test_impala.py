@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from critex.algorithms import impala
 from critex.algorithms.impala import IMPALA, Config, Network, Unroll, make_worker
 from critex.data import Batch
 from critex.errors import UserError
 from critex.explorers import EXPLORERS, CAEPlusConfig, E3BConfig, EllipticalConfig
 from critex.networks.nethack import NetHack
-from critex.run import Run, evaluate
-from tests.algorithms.conftest import QUIET, metrics
+from critex.run import evaluate
+from tests.algorithms.conftest import check_resume, metrics
 from tests.networks.test_nethack import SPACE
 
 OBS, ACTIONS, CPU = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3), torch.device("cpu")
@@ -421,14 +420,7 @@ def test_anneal_lowers_both_learning_rates(
         ("MiniHack-MultiRoom-N2-v0", "cae_plus", CAEPlusConfig(scope="episodic", scaling="batch")),
     ],
 )
-def test_resume_is_exact(
-    tmp_path: Path,
-    train: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    env: str,
-    explorer: str,
-    bonus: Any,
-) -> None:
+def test_resume_is_exact(train: Callable[..., Path], env: str, explorer: str, bonus: Any) -> None:
     """Killed in the middle of an update, after a checkpoint in the middle of every env's episode."""
     if env.startswith("MiniHack"):
         pytest.importorskip("minihack")
@@ -438,20 +430,4 @@ def test_resume_is_exact(
     }  # fmt: skip
     if env.startswith("MiniHack"):
         options |= {"eval_every": 0, "steps": 5 * 57}
-    whole = train("impala", "whole", **options)
-    update, calls = IMPALA.update, []
-
-    def killed(self: IMPALA, *args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return update(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(IMPALA, "update", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train("impala", "killed", **options)
-    cfg = Config(out=str(tmp_path / "killed"), **QUIET, **options)
-    with Run.open(tmp_path / "killed", cfg) as run:
-        impala.train(cfg, run)
-    assert metrics(tmp_path / "killed") == metrics(whole)
+    check_resume(train, "impala", **options)

@@ -20,8 +20,8 @@ from critex.data.normalize import RewardNormalizer
 from critex.errors import UserError
 from critex.explorers import CAEPlusConfig, EllipticalConfig, NoExplorer, NoOptions, Setting
 from critex.networks.policies import Categorical, Gaussian, Trunk, Value
-from critex.run import Checkpoints, Run
-from tests.algorithms.conftest import QUIET, metrics
+from critex.run import Checkpoints
+from tests.algorithms.conftest import check_resume, metrics
 
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Box(-1, 1, (2,))
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo.json"
@@ -497,9 +497,7 @@ def test_golden() -> None:
 @pytest.mark.parametrize(
     ("env", "explorer"), [("Pendulum-v1", "cae_plus"), ("CartPole-v1", "cae"), ("Pendulum-v1", "none")]
 )
-def test_resume_is_exact(
-    tmp_path: Path, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, env: str, explorer: str
-) -> None:
+def test_resume_is_exact(train: Callable[..., Path], env: str, explorer: str) -> None:
     """Killed in the middle of an update, after a checkpoint in the middle of every env's episode."""
     options: dict[str, Any] = {
         "env": env, "explorer": explorer, "steps": 6 * 198, "rollout": 66, "num_envs": 3, "minibatches": 6, "epochs": 2,
@@ -507,26 +505,8 @@ def test_resume_is_exact(
     }  # fmt: skip
     if explorer != "none":
         options["bonus"] = ppo_options(explorer)(strategy="thompson", ridge=0.5)
-    whole = train("ppo", "whole", **options)
-    update, calls = PPO.update, []
-
-    def killed(self: PPO, *args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return update(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PPO, "update", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train("ppo", "killed", **options)
-    cfg = Config(out=str(tmp_path / "killed"), **{**QUIET, **options})
-    with Run.open(tmp_path / "killed", cfg) as run:
-        assert run.step == 0  # restored when the parts are attached
-        ppo.train(cfg, run)
-    assert metrics(tmp_path / "killed") == metrics(whole)
-    kinds = {line["kind"] for line in metrics(whole)}
-    assert kinds == {"episode", "train", "eval"}
+    lines = check_resume(train, "ppo", **options)
+    assert {line["kind"] for line in lines} == {"episode", "train", "eval"}
 
 
 def ppo_options(explorer: str) -> type[Any]:

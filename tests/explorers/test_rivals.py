@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from critex.algorithms import algorithm_module, load_config
 from critex.algorithms.ppo import PPO
 from critex.data.tree import Tree, tree_leaves
 from critex.explorers import EXPLORERS, Setting, explorer_class, make_explorer
 from critex.presets import default_config
-from critex.run import Run, read_config
-from tests.algorithms.conftest import metrics
+from tests.algorithms.conftest import check_resume, metrics
 from tests.algorithms.conftest import train as train
 from tests.explorers.rollouts import ACTIONS, N, at, flat, place, rollout
 
@@ -145,31 +143,12 @@ def test_with_every_algorithm(name: str, train: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("name", ["ride", "e3b*noveld"])
-def test_resume_is_exact(
-    name: str, tmp_path: Path, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_is_exact(name: str, train: Callable[..., Path]) -> None:
     """Killed in an update, in the middle of episodes: networks, counts, memories and scalers come back."""
     pytest.importorskip("minigrid")
     options = TINY["ppo"] | {"env": "MiniGrid-Empty-5x5-v0", "explorer": name, "steps": 192, "log_every": 1}
     options |= {"checkpoint_every": 32, "bonus": explorer_class(name).Config(scaling="welford")}
-    whole = train("ppo", "whole", **options)
-    update, calls = PPO.update, []
-
-    def killed(self: PPO, *args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return update(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PPO, "update", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train("ppo", "killed", **options)
-    cfg = load_config(*read_config(tmp_path / "killed"))
-    assert cfg.bonus == options["bonus"]
-    with Run.open(tmp_path / "killed", cfg) as run:
-        algorithm_module("ppo").train(cfg, run)
-    assert metrics(tmp_path / "killed") == metrics(whole)
+    check_resume(train, "ppo", **options)
 
 
 # --- presets ---

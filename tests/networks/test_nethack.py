@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from critex.errors import UserError
 from critex.networks import encoder, mlp
 from critex.networks.nethack import CROP, SIZES, NetHack, cropped, is_nethack, rows_of
 
@@ -117,5 +116,3 @@ def test_the_encoder_of_the_space() -> None:
     assert isinstance(encoder(SPACE), NetHack) and encoder(SPACE).dim == 256
     with torch.device("meta"):
         assert encoder(SPACE, "paper").dim == 1024
-    with pytest.raises(UserError, match="unknown network"):
-        NetHack(SPACE, "huge")

@@ -29,12 +29,18 @@ from critex.plugins._common import (
 PLUGINS = [("sb3", "stable-baselines3", "2.9"), ("torchrl", "torchrl", "0.14"), ("rllib", "ray", "2.60")]
 
 
+def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the plug-in had not been imported."""
+    monkeypatch.delitem(sys.modules, f"critex.plugins.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"critex.{name}", raising=False)
+    monkeypatch.delitem(vars(critex), name, raising=False)
+
+
 @pytest.mark.parametrize(("name", "package", "supported"), PLUGINS)
 def test_an_unsupported_version_is_refused_on_import(
     name: str, package: str, supported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"critex.plugins.{name}", raising=False)
-    monkeypatch.delitem(vars(critex), name, raising=False)
+    forget(name, monkeypatch)
     monkeypatch.setattr("critex.plugins._common.version", lambda _: "1.0.3")
     with pytest.raises(critex.UserError) as error:
         getattr(critex, name)
@@ -67,8 +73,7 @@ def test_a_missing_library_names_the_extra(
     def missing(package: str) -> str:
         raise PackageNotFoundError(package)
 
-    monkeypatch.delitem(sys.modules, f"critex.plugins.{name}", raising=False)
-    monkeypatch.delitem(vars(critex), name, raising=False)
+    forget(name, monkeypatch)
     monkeypatch.setattr("critex.plugins._common.version", missing)
     with pytest.raises(critex.UserError) as error:
         getattr(critex, name)

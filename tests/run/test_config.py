@@ -35,8 +35,6 @@ class Config:
 
 @dataclass
 class Flat(RunConfig):
-    """Inheriting from RunConfig instead of nesting it."""
-
     lr: float = 1e-3
 
 

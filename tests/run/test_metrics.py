@@ -70,6 +70,7 @@ def test_broken_lines_are_named(tmp_path: Path) -> None:
         b"\xff",
         b'{"a": 1}',
         b'{"kind": "train", "step": 6, "loss": "big"}',
+        b'{"kind": "train", "step": 6, "loss": 1' + b"0" * 400 + b"}",
     ]
     path.write_bytes(b"\n".join([b'{"kind": "train", "step": 1}', *bad, b'{"kind": "train", "step": 7}\n']))
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is broken"):
@@ -77,7 +78,7 @@ def test_broken_lines_are_named(tmp_path: Path) -> None:
     broken: list[str] = []
     assert read_metrics(path, broken) == [line(1), line(7)]
     assert [problem.split(" is broken")[0] for problem in broken] == [
-        f"{path}, line {n}" for n in range(2, 7)
+        f"{path}, line {n}" for n in range(2, 8)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,23 +25,19 @@ from critex.run import Interrupted, Run, RunConfig, from_dict, read_config
 
 
 @dataclass
-class Config:
+class Config(RunConfig):
     steps: int = 1_600
     num_envs: int = 2
     env: str = "CartPole-v1"
     buffer_size: int = 500
     chunk: int = 64
-    run: RunConfig = field(
-        default_factory=lambda: RunConfig(
-            seed=3,
-            log_every=30,
-            eval_every=400,
-            eval_episodes=3,
-            checkpoint_every=100,
-            tensorboard=False,
-            progress=False,
-        )
-    )
+    seed: int = 3
+    log_every: int = 30
+    eval_every: int = 400
+    eval_episodes: int = 3
+    checkpoint_every: int = 100
+    tensorboard: bool = False
+    progress: bool = False
 
 
 class Agent:
@@ -86,8 +82,8 @@ class Agent:
 
 def train(cfg: Config, run: Run) -> None:
     make_envs = partial(Envs, cfg.env)
-    envs = make_envs(cfg.num_envs, seed=cfg.run.seed)
-    agent, replay = Agent(), Replay(cfg.buffer_size, seed=cfg.run.seed, chunk=cfg.chunk)
+    envs = make_envs(cfg.num_envs, seed=cfg.seed)
+    agent, replay = Agent(), Replay(cfg.buffer_size, seed=cfg.seed, chunk=cfg.chunk)
     run.attach(agent=agent, replay=replay, envs=envs)
     obs = envs.obs
     for _ in run.steps(cfg.steps, cfg.num_envs):
@@ -109,11 +105,9 @@ def resume(path: Path) -> None:
 
 
 def create(path: Path, **options: Any) -> None:
-    cfg = Config()
-    cfg.run.out = str(path)
+    cfg = Config(out=str(path))
     for name, value in options.items():
-        owner = cfg if hasattr(cfg, name) else cfg.run
-        setattr(owner, name, type(getattr(owner, name))(value))
+        setattr(cfg, name, type(getattr(cfg, name))(value))
     with Run.create("toy", cfg) as run:
         train(cfg, run)
 

@@ -65,9 +65,7 @@ def test_smoke_has_every_algorithm_with_every_explorer_once() -> None:
 
 
 def test_budget_seeds_and_order() -> None:
-    suite = Suite(
-        "s", "", (Task("A-v0?x=1", 1000, "--a {period}", 7), Task("B-v0", 10)), (Method("ppo"),), (1, 2)
-    )
+    suite = Suite("s", "", (Task("A-v0?x=1", 1000, "--a 7"), Task("B-v0", 10)), (Method("ppo"),), (1, 2))
     jobs = suite.jobs(Path("d"), budget=0.25)
     assert [job.label for job in jobs] == [f"{t}/ppo/seed-{s}" for s in (1, 2) for t in ("A-v0", "B-v0")]
     assert [job.steps for job in jobs] == [250, 2, 250, 2]

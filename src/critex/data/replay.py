@@ -69,9 +69,7 @@ class Replay:
 
     def sample(self, batch_size: int) -> Batch:
         """`batch_size` rows drawn uniformly with replacement by the replay's own generator: [B, …]."""
-        if self.total == 0:
-            raise ValueError("the replay is empty: add a transition before sampling")
-        return self._gather(torch.randint(len(self), (batch_size,), generator=self.generator))
+        return self._gather(self._draw(batch_size))
 
     def sample_windows(self, batch_size: int, length: int, num_envs: int) -> Batch:
         """B windows of `length` consecutive transitions of one env, [length, B, …], or [B, …] if `length` is 1.
@@ -82,9 +80,7 @@ class Replay:
         """
         if length == 1:
             return self.sample(batch_size)
-        if self.total == 0:
-            raise ValueError("the replay is empty: add a transition before sampling")
-        first = torch.randint(len(self), (batch_size,), generator=self.generator)
+        first = self._draw(batch_size)
         ahead = (self.total - 1 - first) % self.capacity // num_envs  # steps of that env after the first
         index = (first + num_envs * torch.arange(length).unsqueeze(-1).minimum(ahead)) % self.capacity
         windows = self._gather(index.flatten()).map(lambda x: x.unflatten(0, (length, batch_size)))
@@ -98,6 +94,11 @@ class Replay:
     def all(self) -> Batch:
         """Every row held, oldest first."""
         return self.last(self.capacity)
+
+    def _draw(self, batch_size: int) -> torch.Tensor:
+        if self.total == 0:
+            raise ValueError("the replay is empty: add a transition before sampling")
+        return torch.randint(len(self), (batch_size,), generator=self.generator)
 
     # --- storage ---
 

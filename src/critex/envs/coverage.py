@@ -40,11 +40,11 @@ class Fog:
     free cell around it.
     """
 
-    def __init__(self, free: Mask, length: float, field_of_view: float = FIELD_OF_VIEW) -> None:
+    def __init__(self, free: Mask, length: float) -> None:
         self.free, self.size = free, int(free.sum())
         if not self.size:
             raise UserError("a map without a free cell has nothing to reveal")
-        half = math.floor(field_of_view / 2 * length)
+        half = math.floor(FIELD_OF_VIEW / 2 * length)
         self._angles = np.arange(-half, half + 1) / length
         distances = np.arange(1, 2 * math.floor(length) + 1) / 2
         self._stretches = np.split(distances, range(STRETCH, len(distances), STRETCH))
@@ -52,10 +52,6 @@ class Fog:
         self._pad = math.ceil(length) + 1
         self._open = np.pad(free, self._pad)
         self._seen = np.zeros_like(self._open)
-
-    def clear(self) -> None:
-        """Put the fog back over the whole map."""
-        self._seen[:] = False
 
     def look(self, row: float, column: float, heading: float) -> None:
         """Reveal what is seen from a point, given in cells: the centre of the cell [0, 0] is (0.5, 0.5)."""

@@ -84,11 +84,9 @@ class VizdoomExplore(gym.Env[Any, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new level and a new start, both drawn from the seed; `options={"level": name}` chooses the level."""
+        """A new level and a new start, both drawn from the seed."""
         super().reset(seed=seed)
         index = int(self.np_random.integers(len(self.levels)))
-        if options and "level" in options:
-            index = self.levels.index(options["level"])
         self.level, self.plan = index, plan_of(self.levels[index])
         cells = np.argwhere(self.plan.start)
         x, y = self.plan.point(*cells[self.np_random.integers(len(cells))].tolist())

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from critex.errors import UserError, unknown
+from critex.errors import unknown
 
 LINE = np.dtype("<i2, <i2, <u2, <u2, <u2, <i2, <i2")
 LINE.names = ("start", "end", "flags", "special", "tag", "right", "left")
@@ -49,29 +49,17 @@ class Level:
 
 def read_maps(path: Path) -> dict[str, Lumps]:
     """The lumps of every map in a WAD file, by the map's name."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}); it comes with: pip install vizdoom"
-        ) from error
-    if len(data) < 12 or data[:4] not in (b"IWAD", b"PWAD"):
-        raise UserError(f"{path} is not a WAD file")
+    data = path.read_bytes()
     count, directory = struct.unpack_from("<ii", data, 4)
-    if count < 0 or directory < 0 or directory + 16 * count > len(data):
-        raise UserError(f"{path} is damaged: its directory lies outside of the file")
     entries = []
     for i in range(count):
         offset, size, name = struct.unpack_from("<ii8s", data, directory + 16 * i)
         entries.append((name.rstrip(b"\0").decode("latin-1"), data[offset : offset + size]))
-    maps = {}
-    for i, (name, _) in enumerate(entries):
-        if MAP_NAME.fullmatch(name):
-            lumps = dict(entries[i + 1 : i + 1 + len(LUMPS)])
-            if missing := [lump for lump in LUMPS if lump not in lumps]:
-                raise UserError(f"map {name} of {path} lacks {', '.join(missing)}")
-            maps[name] = lumps
-    return maps
+    return {
+        name: dict(entries[i + 1 : i + 1 + len(LUMPS)])
+        for i, (name, _) in enumerate(entries)
+        if MAP_NAME.fullmatch(name)
+    }
 
 
 def static(lumps: Lumps) -> Lumps:
@@ -81,10 +69,8 @@ def static(lumps: Lumps) -> Lumps:
     or by being behind the line. Its ceiling is raised to 4 units below the lowest ceiling around it. Lifts and other
     moving floors stay where they are. The only thing kept is the player's start.
     """
-    lines, sectors = (
-        np.frombuffer(lumps["LINEDEFS"], LINE).copy(),
-        np.frombuffer(lumps["SECTORS"], SECTOR).copy(),
-    )
+    lines = np.frombuffer(lumps["LINEDEFS"], LINE).copy()
+    sectors = np.frombuffer(lumps["SECTORS"], SECTOR).copy()
     sides = _side_sectors(lumps)
     active = lines["special"] > 0
     behind = sides[active & (lines["tag"] == 0) & (sides[:, 1] >= 0), 1]

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critex.data.tree import Tree
-from critex.errors import UserError, unknown
+from critex.errors import UserError
 
 KEYS = ("glyphs", "blstats", "message")
 GLYPHS = 5976  # kinds of things a cell of the map can show
@@ -41,7 +41,7 @@ class Size:
     hidden: int  # the layer that joins everything
 
 
-SIZES: dict[str, Size] = {
+SIZES: dict[NetworkName, Size] = {
     "paper": Size(
         glyph=64,
         channels=(16, 16, 16, 16, 8),
@@ -78,10 +78,8 @@ class NetHack(nn.Module):
 
     offsets: Tensor
 
-    def __init__(self, space: gym.spaces.Dict, name: str = "compact") -> None:
+    def __init__(self, space: gym.spaces.Dict, name: NetworkName = "compact") -> None:
         super().__init__()
-        if name not in SIZES:
-            raise unknown("network", name, SIZES)
         size = SIZES[name]
         height, width = space["glyphs"].shape or ()
         (status,) = space["blstats"].shape or ()

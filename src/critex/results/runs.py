@@ -62,11 +62,6 @@ class RunData:
     """The numbers of card.json; empty for a run that is not finished."""
     visits: VisitHistory | None
 
-    @property
-    def returns(self) -> Floats:
-        """Extrinsic returns of the training episodes in order, [E]."""
-        return self.series["return"][1]
-
     def values(self, name: str) -> Floats:
         """The values of a curve, [E]; empty if the run has no such curve."""
         return self.series[name][1] if name in self.series else np.empty(0)
@@ -150,21 +145,18 @@ def load_run(path: Path, problems: list[str]) -> RunData:
 
 def _load_run(path: Path, problems: list[str]) -> RunData:
     algorithm, nested = read_config(path)
-    config: dict[str, Any] = {"algorithm": algorithm}
-    config |= {name.removeprefix("run."): value for name, value in flat(nested).items()}
+    config = {"algorithm": algorithm, **flat(nested)}
     env, seed = config.get("env"), config.get("seed")
     if not isinstance(env, str) or type(seed) is not int:
         raise UserError(f"{path / CONFIG} names no algorithm, env and seed: it is not a run of critex")
     broken: list[str] = []
     lines = read_metrics(path, broken)
     series = {
-        name: column(lines, kind, field, broken)
-        for name, (kind, field) in (SERIES | measured_series(lines)).items()
+        name: column(lines, kind, field) for name, (kind, field) in (SERIES | measured_series(lines)).items()
     }
     if broken:
         more = f" (and {len(broken) - 1} more such lines)" if len(broken) > 1 else ""
-        text = broken[0] if broken[0].startswith(str(path)) else f"{path / METRICS} {broken[0]}"
-        problems.append(f"{text}{more}; read without")
+        problems.append(f"{broken[0]}{more}; read without")
     if not series["return"][0].size and not series["evaluation"][0].size:
         raise UserError(f"{path / METRICS} holds no finished episode")
     card = read_card(path, problems)
@@ -190,23 +182,15 @@ def measure_of(runs: Iterable[RunData]) -> str:
     return "return" if rewarded or not measures else next(iter(measures))
 
 
-def column(lines: Sequence[dict[str, Any]], kind: str, name: str, broken: list[str]) -> Series:
-    """Steps and values of one metric in the lines of one kind; lines without a number there are added to `broken`."""
-    rows: list[tuple[float, float]] = []
-    for line in lines:
-        if line["kind"] == kind and name in line:
-            try:
-                rows.append((_real(line["step"]), _real(line[name])))
-            except (TypeError, OverflowError):
-                broken.append(f"has a line of kind {kind} whose {name} or step is not a number")
+def column(lines: Sequence[dict[str, Any]], kind: str, name: str) -> Series:
+    """Steps and values of one metric in the lines of one kind."""
+    rows = [
+        (line["step"], line[name])
+        for line in lines
+        if line["kind"] == kind and type(line.get(name)) in (int, float)
+    ]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
-
-
-def _real(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    return float(value)
 
 
 def read_card(path: Path, problems: list[str]) -> dict[str, float]:
@@ -217,7 +201,7 @@ def read_card(path: Path, problems: list[str]) -> dict[str, float]:
             raise ValueError("not a JSON object")
         totals = card.pop("totals", {})
         entries = {**card, **(totals if isinstance(totals, dict) else {})}
-        numbers = {key: _real(value) for key, value in entries.items() if type(value) in (int, float)}
+        numbers = {key: float(value) for key, value in entries.items() if type(value) in (int, float)}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, OverflowError) as error:

@@ -46,12 +46,12 @@ def final_evaluations(returns: ArrayLike, share: float = LAST_EVALUATIONS) -> fl
     return final_score(values, math.ceil(share * values.size)) if values.size else math.nan
 
 
-def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Summary:
+def summarise(scores: ArrayLike, resamples: int = 10_000, seed: int = 0) -> Summary:
     """Mean, sample standard deviation and bootstrap interval of one score per seed, [S].
 
     The interval is the percentile bootstrap: means of `resamples` draws of S scores with replacement, and of
-    these the quantiles (1 ∓ confidence) / 2. It never extends beyond the observed scores, so with few seeds it
-    is too narrow rather than too wide.
+    these the central 95 %. It never extends beyond the observed scores, so with few seeds it is too narrow rather
+    than too wide.
     """
     x = np.asarray(scores, dtype=np.float64)
     if x.size == 0:
@@ -59,13 +59,9 @@ def summarise(scores: ArrayLike, confidence: float = 0.95, resamples: int = 10_0
     mean = float(x.mean())
     if x.size == 1 or not np.isfinite(x).all():
         return Summary(mean, math.nan, math.nan, math.nan, x.size)
+    rng = np.random.default_rng(seed)  # SciPy before 1.15 knows it only as random_state
     interval = stats.bootstrap(
-        (x,),
-        np.mean,
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(seed),
+        (x,), np.mean, n_resamples=resamples, method="percentile", random_state=rng
     ).confidence_interval
     std = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0  # exactly 0, without the round-off of the mean
     return Summary(mean, std, float(interval.low), float(interval.high), x.size)
@@ -130,11 +126,10 @@ class Estimate:
 def stratified(
     statistic: Callable[[Sequence[PairedScores]], Floats],
     tasks: Sequence[PairedScores],
-    confidence: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Estimate:
-    """The statistic of the tasks, and its percentile bootstrap interval.
+    """The statistic of the tasks, and its percentile bootstrap interval of 95 %.
 
     Tasks are strata: each task resamples its own S_t seeds, and a resampled seed contributes both of its scores, so
     pairs stay paired.
@@ -154,11 +149,10 @@ def stratified(
             tuple(np.arange(size) for size in sizes),
             of_seeds,
             n_resamples=resamples,
-            confidence_level=confidence,
             method="percentile",
             vectorized=True,
             axis=-1,
-            rng=np.random.default_rng(seed),
+            random_state=np.random.default_rng(seed),
         ).confidence_interval
     return Estimate(value, float(interval.low), float(interval.high))
 

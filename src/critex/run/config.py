@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass
 class RunConfig(Options):
-    """The options of every run, whatever the algorithm: nest it in a config, or inherit from it."""
+    """The options of every run, whatever the algorithm; the config of an algorithm inherits them."""
 
     out: str = ""
     """Directory of the run, such as runs/a; empty: runs/<algorithm>-<date and time>."""

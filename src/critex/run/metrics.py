@@ -18,6 +18,7 @@ import torch
 
 from critex.data.files import Damaged, open_file, read_file, write_all
 from critex.errors import UserError
+from critex.ranges import LARGEST
 from critex.run.files import disk_errors
 
 METRICS = "metrics.jsonl"
@@ -125,6 +126,8 @@ def _checked(line: Any) -> dict[str, Any]:
     for key, value in restored.items():
         if key != "kind" and not isinstance(value, int | float | list):
             raise ValueError(f"{key} is {value!r}, not a number")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ValueError(f"{key} is too large")
     return restored
 
 

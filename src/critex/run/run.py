@@ -75,11 +75,11 @@ class Run:
     so a metrics line carries the number of steps that led to it.
     """
 
-    def __init__(self, path: Path, config: Any, run_id: str, *, resume: bool):
+    def __init__(self, path: Path, config: RunConfig, run_id: str, *, resume: bool):
         """Use `create` or `open`."""
         open_standard_streams()
         self.path, self.step, self._id, self._resume = path, 0, run_id, resume
-        self.options = options = run_options(config)
+        self.options = options = config
         self.device = choose_device(options.device)
         self._config = to_dict(config)
         self._command = f"critex resume {quote(str(path))}"
@@ -107,15 +107,14 @@ class Run:
     # Start and end ------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, algorithm: str, config: Any) -> Self:
-        """A new run in the directory `out` of its options, which must not exist yet, or be empty.
+    def create(cls, algorithm: str, config: RunConfig) -> Self:
+        """A new run in the directory `out` of its config, which must not exist yet, or be empty.
 
-        `config` is a dataclass that inherits from `RunConfig` or has one as its field `run`. The global
-        generators of Python, NumPy and torch are seeded here, so build the agent afterwards.
+        The global generators of Python, NumPy and torch are seeded here, so build the agent afterwards.
         """
-        options = run_options(config)
-        choose_device(options.device)  # an error here comes before anything is written
-        path = Path(options.out or f"runs/{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}")
+        check_ranges(config)  # an option may have been changed since the config was made
+        choose_device(config.device)  # an error here comes before anything is written
+        path = Path(config.out or f"runs/{algorithm}-{time.strftime('%Y%m%d-%H%M%S')}")
         if not str(path).isprintable():
             raise UserError(f"{path} holds characters that cannot be printed; choose another --out")
         with disk_errors(path):
@@ -131,7 +130,7 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, path: Path | str, config: Any) -> Self:
+    def open(cls, path: Path | str, config: RunConfig) -> Self:
         """Resume the run in `path`; `config` comes from `from_dict` and `read_config(path)`."""
         path = Path(path)
         require_run(path)
@@ -381,12 +380,3 @@ class Run:
         self._kept[self.step] = {name: without_tensors(parts[name]) for name in names}
         for old in sorted(self._kept)[:-KEPT]:
             del self._kept[old]
-
-
-def run_options(config: Any) -> RunConfig:
-    """The `RunConfig` in a config: the config itself, or its field `run`."""
-    options = config if isinstance(config, RunConfig) else getattr(config, "run", None)
-    if not isinstance(options, RunConfig):
-        raise TypeError(f"{type(config).__name__} neither is a RunConfig nor has one as its field `run`")
-    check_ranges(config)
-    return options

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from critex.run.logger import next_multiple
+
 VISITS = "visits.json"
 SNAPSHOTS = 24
 CELLS = 1_000_000
@@ -28,7 +30,7 @@ class Visits:
     def begin(self, total: int, step: int) -> None:
         """Start counting at `step` of `total` env steps."""
         self._every = max(total // SNAPSHOTS, 1)
-        self._next = (step // self._every + 1) * self._every
+        self._next = next_multiple(step, self._every)
 
     def add(self, position: Tensor, step: int) -> None:
         """Count one visit of each of these cells; `step` env steps have been taken."""
@@ -44,7 +46,7 @@ class Visits:
             self.counts[: old.shape[0], : old.shape[1]] = old
         self.counts.index_put_((rows, columns), torch.ones_like(rows), accumulate=True)
         if step >= self._next:
-            self._next = (step // self._every + 1) * self._every
+            self._next = next_multiple(step, self._every)
             self.snapshots.append((step, self.counts.clone()))
 
     def table(self, step: int) -> dict[str, Any] | None:

@@ -35,9 +35,8 @@ def launch(
     another launcher, or left running by one that was killed, are waited for and never started twice.
     """
     launcher = Launcher(jobs, parallel, place or Here(), Ledger(ledger))
-    signals = StopSignals(
-        b""
-    )  # a message would garble the live table, which shows that the runs are stopping
+    # A message would garble the live table, which shows that the runs are stopping.
+    signals = StopSignals(b"")
     signals.catch()
     try:
         with display(title, jobs, parallel) as show:

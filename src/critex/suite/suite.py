@@ -24,8 +24,6 @@ class Task:
     """Environment steps at budget 1; None: the preset's."""
     flags: str = ""
     """Options of `critex train` that every method gets on this task."""
-    period: int = 0
-    """Value of `{period}` in flags: a number of steps that suits the length of an episode."""
 
     @property
     def name(self) -> str:
@@ -109,7 +107,7 @@ class Suite:
 
     def arguments(self, task: Task, method: Method) -> tuple[str, ...]:
         """Arguments of `critex train` that all seeds and budgets share."""
-        flags = " ".join((self.flags, task.flags, method.flags)).format(period=task.period)
+        flags = " ".join((self.flags, task.flags, method.flags))
         preset = ("--preset", self.preset) if self.preset else ()
         return (method.algorithm, "--env", task.env, *preset, "--explorer", method.explorer, *flags.split())
 

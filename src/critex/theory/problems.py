@@ -6,7 +6,7 @@ All arrays have a leading axis of instances: 1 where every seed plays the same p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,8 +136,7 @@ def linear_mdp(
         P.append(phi @ mu)
         r.append(phi @ (rng.random(dim) * (rng.random(dim) < 0.5)))
         features.append(phi)
-    made = tabular("linear", np.array(P), np.array(r), horizon)
-    return Problem(made.name, made.transition, made.reward, made.start, horizon, np.array(features))
+    return replace(tabular("linear", np.array(P), np.array(r), horizon), phi=np.array(features))
 
 
 PROBLEMS: dict[str, Callable[[Sequence[int]], Problem]] = {

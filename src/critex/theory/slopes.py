@@ -52,6 +52,6 @@ def slope(episodes: NDArray[Any], regret: Array) -> Slope:
         method="percentile",
         vectorized=True,
         axis=-1,
-        rng=np.random.default_rng(0),
+        random_state=np.random.default_rng(0),  # SciPy before 1.15 does not know it as rng
     ).confidence_interval
     return Slope(value, float(interval.low), float(interval.high))

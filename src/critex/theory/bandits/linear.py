@@ -1,4 +1,4 @@
-"""Ridge regression of rewards on features, shared by all bandit algorithms."""
+"""LinUCB and LinTS, and the ridge regression of rewards on features that all bandit algorithms share."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Linear:
         self.b += reward[:, None] * phi
 
 
-class UCB(Linear):
-    """θᵀφ + α√(φᵀA⁻¹φ)."""
+class LinUCB(Linear):
+    """Li et al. (2010), Chu et al. (2011): argmax_a θᵀφ + α√(φᵀA⁻¹φ)."""
 
     def index(self, phi: Array, theta: Array, inverse: Array) -> Array:
         square = (np.matmul(phi, inverse) * phi).sum(-1)
         return np.asarray(np.matmul(phi, theta)[:, :, 0] + self.alpha * np.sqrt(np.maximum(square, 0.0)))
 
 
-class Thompson(Linear):
-    """(θ + αξ)ᵀφ with one ξ ~ N(0, A⁻¹) for all arms."""
+class LinTS(Linear):
+    """Agrawal and Goyal (2013): argmax_a (θ + αξ)ᵀφ with one ξ ~ N(0, A⁻¹) for all arms."""
 
     def index(self, phi: Array, theta: Array, inverse: Array) -> Array:
         noise = np.matmul(np.linalg.cholesky(inverse), self.streams.normal(self.dim, 1))

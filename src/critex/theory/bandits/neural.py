@@ -1,4 +1,4 @@
-"""A learned φ(x|W) under ridge regression: deep representation, shallow exploration."""
+"""Neural-LinUCB and Neural-LinTS, on which CAE is based: a learned φ(x|W) under ridge regression."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from critex.theory.bandits.linear import Linear
+from critex.theory.bandits.linear import Linear, LinTS, LinUCB
 from critex.theory.bandits.problems import Bandit
 from critex.theory.networks import Network, descend, in_unit_ball
 from critex.theory.planning import Streams
@@ -57,3 +57,29 @@ class NeuralLinear(Linear):
         for _ in range(self.steps):
             error = (self._embed(x) @ v).squeeze(-1) - y
             descend((error**2).mean(-1).sum(), weights, self.rate)
+
+
+class NeuralLinUCB(NeuralLinear, LinUCB):
+    """Xu et al. (2022): W is trained with θ fixed. A and b keep the φ of the time of the pull, as in Algorithm 3."""
+
+
+class NeuralLinTS(NeuralLinear, LinTS):
+    """Riquelme et al. (2018): W is trained together with its own last layer.
+
+    After each training phase A and b are recomputed from all rounds under the new φ. The noise of the rewards is the
+    constant α, where the original has an inverse-gamma posterior.
+    """
+
+    def __init__(self, bandit: Bandit, streams: Streams, alpha: float, ridge: float = 1.0) -> None:
+        super().__init__(bandit, streams, alpha, ridge)
+        self.last = torch.from_numpy(streams.normal(self.width, 1) / self.width**0.5).requires_grad_()
+
+    def readout(self) -> Tensor:
+        return self.last
+
+    def train(self, x: Array, reward: Array) -> None:
+        super().train(x, reward)
+        phi = self.phi(x)  # [S, t, width]
+        self.b = np.asarray(np.matmul(reward[:, None], phi)[:, 0])
+        for i, rows in enumerate(phi):
+            self.gram.rebuild(rows, i)
