@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -56,10 +57,11 @@ def probe(family: str) -> Probe:
     """Make the task of a family, reset it and take one step."""
     env_id = PROBES[family]
     try:
-        env = make(env_id)
-        env.reset(seed=0)
-        env.step(env.action_space.sample())
-        env.close()
+        with warnings.catch_warnings(action="ignore"):  # of other packages
+            env = make(env_id)
+            env.reset(seed=0)
+            env.step(env.action_space.sample())
+            env.close()
     except (UserError, ImportError, OSError, RuntimeError, gym.error.Error) as error:
         return Probe(family, env_id, reason(error))
     return Probe(family, env_id)

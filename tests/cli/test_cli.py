@@ -98,6 +98,14 @@ def test_none_is_written_as_the_help_writes_it() -> None:
         train_config("dqn", [*flags, "--reward-clip", "off"])
 
 
+def test_whole_numbers_may_have_an_exponent() -> None:
+    cfg = train_config("dqn", ["--steps", "1e6", "--log_every=2.5E3", "--learning-rate", "1e-3"])
+    assert (cfg.steps, cfg.log_every, cfg.learning_rate) == (1_000_000, 2_500, 0.001)
+    for value in ("1.5e0", "1.2.3e4", "1e999", "e3"):
+        with pytest.raises(UserError, match=f"^--steps takes a whole number, not {value}"):
+            train_config("dqn", ["--steps", value])
+
+
 def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> None:
     assert train_config("dqn", ["--explorer", "none", "--alpha", "2", "--stop-return", "none"]).alpha == 2
     flags = ["--explorer", "cae", "--preset", "official", "--bonus.scaling", "welford"]
@@ -128,7 +136,7 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
         (["report", "{tmp}/\x1b[31mred"], "\\x1b[31mred does not exist"),
         (["train", "dqqn"], "did you mean dqn"),
         (["train", "dqn", "--stps", "3"], "did you mean --steps"),
-        (["train", "dqn", "--steps", "1e3"], "critex: --steps takes a whole number, not 1e3 (see"),
+        (["train", "dqn", "--steps", "1e-3"], "critex: --steps takes a whole number, not 1e-3 (see"),
         (["train", "dqn", "--gamma", "many"], "critex: --gamma takes a number, not many (see"),
         (["train", "ppo", "--no-shared"], "unknown option --no-shared; did you mean --shared?"),
         (["train", "dqn", "--steps", "0"], "critex: steps is 0; it must be at least 1"),
@@ -149,6 +157,11 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
                 "{tmp}/x",
             ],
             "--bonus.embedding block",
+        ),
+        (["train", "--env", "CartPole-v1"], "--env comes after the algorithm, as in critex train dqn --env"),
+        (
+            ["compare", "--env=CartPole-v1", "dqn"],
+            "comes after the algorithm, as in critex compare dqn --env",
         ),
         (["compare", "dqqn"], "did you mean dqn"),
         (["compare", "dqn", "cae"], "unexpected: cae (see"),
@@ -199,7 +212,7 @@ def test_an_option_without_effect_is_accepted_from_a_preset_and_in_a_sweep() -> 
             "--bonus.count-rows has no effect without --bonus.scaling batch",
         ),
         (["demo", "--out", "{file}"], "cannot write {file}"),
-        (["demo", "--seeds", "0"], "at least 1"),
+        (["demo", "--seeds", "3-1"], "write seeds as in 1-3"),
         (["train", "dqn", "--bonus-in", "nowhere"], "--bonus-in takes reward or value, not nowhere (see"),
         (["table", "deepsea", "--format", "html"], "takes csv, latex, markdown, none or terminal, not html"),
         (["train", "dqn", "--explorer", "cea"], "did you mean cae"),

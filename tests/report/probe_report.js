@@ -2,6 +2,7 @@
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const use = async (seen, all, one) => {
   seen.charts = all(".chart").map((chart) => [chart.dataset.key, all(".mean", chart).length]);
+  seen.labels = all(".chart").map((chart) => all('text[text-anchor="end"]', chart).map((text) => text.textContent));
 
   const chart = one('.chart[data-key="return"]');
   const plot = one(".plot", chart), button = one(".legend button", chart), raw = one(".raw", chart);

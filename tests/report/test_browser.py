@@ -85,6 +85,14 @@ def test_the_page_works(index: Path, width: int) -> None:
     assert (seen["seeds"], seen["noSeeds"]) == (9, 0)
 
 
+def test_the_labels_of_an_axis_differ_even_if_its_values_hardly_do(tmp_path: Path) -> None:
+    visits = {"shape": [1, 1], "snapshots": [{"step": 200, "counts": [[1]]}]}
+    returns, bonuses = [1234 + e / 50 for e in range(20)], [100 + e * 1e-9 for e in range(20)]
+    run = write_run(tmp_path / "run", returns, bonus_means=bonuses, visits=visits)
+    for labels in browse(write_report([run], tmp_path / "report").index, 800)["labels"]:
+        assert len({*labels}) == len(labels) > 3
+
+
 def test_the_heat_maps_and_the_configurations(index: Path) -> None:
     seen = browse(index, 800)
     maps = seen["map"]

@@ -235,6 +235,21 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(
     assert lines(path) == whole
 
 
+def test_the_oldest_checkpoint_has_no_previous_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a"
+    with pytest.raises(Interrupted), create(path) as run:
+        train(run, stop_at=25)
+    capsys.readouterr()
+    for checkpoint in (path / "checkpoints").glob("*.ckpt"):
+        checkpoint.write_bytes(b"rubbish")
+    with pytest.raises(UserError, match="no valid checkpoint"), resume(path) as run:
+        train(run)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("; trying the previous one") and "previous" not in last
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-100], lambda data: data[:600] + b"rubbish" + data[607:]]
 )

@@ -221,6 +221,27 @@ class Silent:
         return None
 
 
+def test_a_run_that_was_asked_to_stop_is_stopped(tmp_path: Path) -> None:
+    class Patient(Silent):
+        asked = False
+
+        def poll(self) -> int | None:  # type: ignore[override]
+            return 130 if self.asked else None
+
+        def stop(self) -> None:
+            self.asked = True
+
+    class Somewhere:
+        def start(self, job: Job) -> Patient:
+            return Patient()
+
+    jobs = [job(tmp_path / name) for name in "ab"]
+    launcher = Launcher(jobs, 1, Somewhere(), Ledger(tmp_path))
+    launcher.look()
+    launcher.stop()
+    assert [launcher.states[each] for each in jobs] == ["stopped", "waits"]
+
+
 def test_an_exit_code_of_zero_without_a_card_is_a_failure(tmp_path: Path) -> None:
     class Nowhere:
         def start(self, job: Job) -> Silent:

@@ -126,7 +126,9 @@ class DQN:
         critic: MakeCritic | None = None,
     ) -> None:
         if not isinstance(action_space, gym.spaces.Discrete):
-            raise UserError(f"dqn needs discrete actions, {cfg.env} has {action_space}")
+            raise UserError(
+                f"dqn needs discrete actions, {cfg.env} has {action_space}; use ppo, sac, td3 or dsac"
+            )
         self.cfg, self.device = cfg, device
         self.num_actions = int(action_space.n)
         make_critic: Any = critic or partial(QNetwork, cfg, observation_space, self.num_actions)

@@ -172,7 +172,9 @@ class IMPALA:
         device: torch.device,
     ) -> None:
         if not isinstance(action_space, gym.spaces.Discrete):
-            raise UserError(f"impala needs discrete actions, {cfg.env} has {action_space}")
+            raise UserError(
+                f"impala needs discrete actions, {cfg.env} has {action_space}; use ppo, sac, td3 or dsac"
+            )
         self.cfg, self.device = cfg, device
         self.num_actions = int(action_space.n)
         self.network = Network(observation_space, self.num_actions, cfg).to(device)

@@ -48,12 +48,14 @@ def main(args: list[str]) -> None:
             print(
                 f"\nalgorithms: {', '.join(ALGORITHMS)}\ncritex help train ALGORITHM lists the other options."
             )
+    from critex.cli.train import peek, require_algorithm
+
     algorithm, *rest = args
+    require_algorithm(PROG, algorithm)
     env = algorithm_module(algorithm).Config.env
     own, flags = split(rest)
     options = parse(Options, f"{PROG} {algorithm}", own)
     from critex.cli.report import report_runs
-    from critex.cli.train import peek
     from critex.report.figures import require_packages
     from critex.run.files import disk_errors
     from critex.suite import launch

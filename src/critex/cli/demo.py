@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critex import ranges
-from critex.cli.options import parse
+from critex.cli.options import parse, wrapped
 from critex.errors import UserError
 
 
@@ -16,8 +16,8 @@ class Options(ranges.Options):
 
     out: Path = Path("demo")
     """Directory of the demo. Repeating the command keeps finished runs and continues interrupted ones."""
-    seeds: ranges.Count = 3
-    """Runs of each method."""
+    seeds: str = "1-3"
+    """Seeds of each method, as in 1-3 or 1,4,7."""
     jobs: ranges.Count = 2
     """Parallel runs, one thread each."""
 
@@ -26,17 +26,19 @@ def main(args: list[str]) -> None:
     """Run the demo, write its report, and print the conclusion."""
     options = parse(Options, "critex demo", args)
     from critex.cli.report import report_runs
+    from critex.cli.suite import parse_seeds
     from critex.demo import ABOUT, demo_jobs
     from critex.report.figures import require_packages
     from critex.run.files import disk_errors
     from critex.suite import launch
 
     require_packages()
+    seeds = parse_seeds(options.seeds)
     with disk_errors(options.out):
         options.out.mkdir(parents=True, exist_ok=True)
-    jobs = demo_jobs(options.out, range(1, options.seeds + 1))
+    jobs = demo_jobs(options.out, seeds)
     failures = launch(jobs, options.jobs, "demo")
     if failures:
         raise UserError("; ".join(map(str, failures)))
     report_runs([job.out for job in jobs], options.out / "report", ABOUT)
-    print(f"\n{ABOUT}")
+    print(f"\n{wrapped(ABOUT)}")

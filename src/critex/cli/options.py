@@ -154,11 +154,16 @@ def help_page(prog: str, description: str, sections: Sections, width: int | None
     positional = " ".join(option.metavar for option in every if not option.flags)
     flags = "[OPTIONS]" if any(option.flags for option in every) else ""
     parts = [" ".join(filter(None, ("usage:", prog, positional, flags)))]
-    parts += [textwrap.fill(" ".join(description.split()), width)]
+    parts += [wrapped(description, width)]
     for title, options in sections.items():
         if options:
             parts.append("\n".join([f"{title}:", *(_entry(option, width) for option in options)]))
     return "\n\n".join(filter(None, parts))
+
+
+def wrapped(text: str, width: int | None = None) -> str:
+    """The paragraph, wrapped to the terminal."""
+    return textwrap.fill(" ".join(text.split()), min(width or shutil.get_terminal_size().columns, WIDEST))
 
 
 def _entry(option: Option, width: int) -> str:
@@ -206,7 +211,7 @@ def parse(
             parsed: T = tyro.cli(
                 cls,
                 prog=prog,
-                args=_capital_none(args, known),
+                args=_for_tyro(args, known),
                 config=(tyro.conf.PositionalRequiredArgs,),
                 **options,
             )
@@ -218,14 +223,20 @@ def parse(
         raise UserError(f"{message} (see {prog} --help)") from None
 
 
-def _capital_none(args: Sequence[str], known: Sequence[Option]) -> list[str]:
-    """`--reward-clip none` as tyro reads it: with `None`."""
+def _for_tyro(args: Sequence[str], known: Sequence[Option]) -> list[str]:
+    """The arguments as tyro reads them: `--reward-clip None` for `none`, `--steps 1000000` for `1e6`."""
     optional = {flag for option in known if option.optional for flag in option.flags}
+    whole = {flag for option in known if option.metavar == "INT" for flag in option.flags}
     found: list[str] = []
     for before, arg in pairwise(["", *args]):
         flag, equals, value = arg.partition("=") if arg.startswith("--") else (before, "", arg)
-        none = value == "none" and flag.replace("_", "-") in optional
-        found.append(f"{flag}=None" if none and equals else "None" if none else arg)
+        name = flag.replace("_", "-")
+        if name in optional and value == "none":
+            value = "None"
+        elif name in whole and re.fullmatch(r"\d+(\.\d+)?e\+?\d+", value.lower()):
+            number = float(value)
+            value = str(int(number)) if number.is_integer() else value
+        found.append(f"{flag}={value}" if equals else value or arg)
     return found
 
 

@@ -93,9 +93,10 @@ def list_suites() -> None:
 
     for suite in SUITES.values():
         jobs = suite.jobs(Path())
-        sizes = f"{len(suite.tasks)} tasks, {len(suite.methods)} methods, {len(suite.seeds)} seeds"
+        sizes = {"task": suite.tasks, "method": suite.methods, "seed": suite.seeds}
+        counts = ", ".join(f"{len(each)} {name}{'s' * (len(each) != 1)}" for name, each in sizes.items())
         steps = sum(job.steps for job in jobs)
-        print(f"{suite.name}\n    {suite.title}\n    {len(jobs)} runs ({sizes}), {steps:.2g} steps")
+        print(f"{suite.name}\n    {suite.title}\n    {len(jobs)} runs ({counts}), {steps:,} steps")
 
 
 def show(name: str) -> None:

@@ -26,13 +26,20 @@ def main(args: list[str]) -> None:
             "critex help train ALGORITHM lists the options;\nwith --explorer NAME also those of that explorer."
         )
         return
-    name = args[0]
-    cfg = train_config(name, args[1:])
+    name, *rest = args
+    require_algorithm(PROG, name)
+    cfg = train_config(name, rest)
     from critex.run import Run
 
     with Run.create(name, cfg) as run:
         algorithm_module(name).train(cfg, run)
         say(f"finished: {run.path}")
+
+
+def require_algorithm(prog: str, name: str) -> None:
+    """Refuse an option in the place of the algorithm."""
+    if name.startswith("-"):
+        raise UserError(f"{name} comes after the algorithm, as in {prog} dqn --env CartPole-v1")
 
 
 def train_config(name: str, args: list[str]) -> Any:

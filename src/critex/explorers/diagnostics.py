@@ -128,7 +128,7 @@ def collapse_warning(dimension: float, widest: float) -> list[str]:
         return []
     return [
         f"Warning: φ is collapsing: A has {dimension:.0f} effective dimensions, and had {widest:.0f}. States that "
-        "looked different now look alike, so new ones earn little; --layer-norm may prevent it."
+        "looked different now look alike, so new ones earn little."
     ]
 
 

@@ -51,7 +51,8 @@ def action_range(space: gym.Space[Any]) -> tuple[Tensor, Tensor]:
         or not np.issubdtype(space.dtype, np.floating)
     ):
         raise UserError(
-            f"this algorithm needs continuous actions, a vector of floats; the environment has {space}"
+            f"this algorithm needs continuous actions, a vector of floats; the environment has {space}; "
+            "use dqn, ppo or impala"
         )
     low, high = (torch.as_tensor(bound, dtype=torch.get_default_dtype()) for bound in (space.low, space.high))
     scale, centre = (high - low) / 2, (high + low) / 2

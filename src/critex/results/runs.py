@@ -114,7 +114,8 @@ def load_runs(paths: Iterable[Path], problems: list[str]) -> list[RunData]:
             problems.append(f"{error}; left out")
     if not runs:
         hint = "give run directories, such as those that `critex train … --out runs/a` makes"
-        raise UserError("; ".join(["no usable run to report on", *problems, hint]))
+        why = [problem.removesuffix("; left out") for problem in problems]
+        raise UserError("; ".join(["no usable run to report on", *why, hint]))
     return list(runs.values())
 
 

@@ -94,12 +94,13 @@ class Checkpoints:
     def valid(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """The readable checkpoints of this run, newest first; each unreadable one before them is reported."""
         run_id = read_run_id(self._run) if (self._run / CONFIG).exists() else ""
-        for path in self.files():
+        files = self.files()
+        for path in files:
             try:
                 state = read_checkpoint(path)
                 require_id(path, state, run_id)
             except Damaged as damage:
-                notice(f"{damage}; trying the previous one")
+                notice(f"{damage}" + "; trying the previous one" * (path != files[-1]))
             else:
                 yield path, state
 

@@ -110,7 +110,7 @@ class Board:
         return table
 
 
-VERBS = {"runs": "run", "stopping": "stopping", "waits": "wait", "failed": "failed"}
+VERBS = {"runs": "run", "stopping": "stopping", "stopped": "stopped", "waits": "wait", "failed": "failed"}
 
 
 def is_open(state: str) -> bool:

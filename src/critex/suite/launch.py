@@ -74,9 +74,8 @@ class Launcher:
     def states(self) -> dict[Job, str]:
         """The state of each job, in a word or two."""
         states = dict.fromkeys(self._finished, "finished") | dict.fromkeys(self._failed, "failed")
-        states |= {
-            job: "waits" if job not in self._tries else "waits for its second try" for job in self._waiting
-        }
+        tried = "stopped" if self._stopping else "waits for its second try"
+        states |= {job: tried if job in self._tries else "waits" for job in self._waiting}
         states |= dict.fromkeys(self._elsewhere, "runs already")
         running = "stopping" if self._stopping else "runs"
         return states | {job: running if job in self._noted else "waits for a CPU" for job in self._running}

@@ -42,7 +42,7 @@ def sheets(grid: Grid) -> list[Sheet]:
 
 
 def cell_sheet(grid: Grid) -> Sheet:
-    """One row per cell: ours, the paper's, the difference, and both relative to their baselines."""
+    """One row per cell that has a number: ours, the paper's, the difference, and both relative to their baselines."""
 
     def ours(line: Row) -> str:
         return spread(line.ours) + UNFINISHED * bool(line.unfinished) if line.ours.n else ""
@@ -59,9 +59,15 @@ def cell_sheet(grid: Grid) -> Sheet:
         columns.append((f"paper's {grid.gain}", lambda line: signed(line.paper_rpi)))
     groups = [
         [[task * (i == 0), *(value(line) for _, value in columns)] for i, line in enumerate(lines)]
-        for task, lines in groupby(grid.rows, key=lambda line: line.task)
+        for task, lines in groupby(shown_rows(grid), key=lambda line: line.task)
     ]
     return Sheet(grid.title, ["task", *(name for name, _ in columns)], groups)
+
+
+def shown_rows(grid: Grid) -> list[Row]:
+    """Every cell before the first run; then those with a number, ours or the paper's."""
+    begun = any(row.ours.n for row in grid.rows)
+    return [row for row in grid.rows if row.ours.n or row.paper or not begun]
 
 
 def task_sheet(grid: Grid) -> Sheet:
@@ -108,6 +114,8 @@ def notes(grid: Grid) -> list[str]:
             )
     if not any(grid.ours.values()):
         found.append("No run of ours yet.")
+    if hidden := len(grid.rows) - len(shown_rows(grid)):
+        found.append(f"{hidden} of {len(grid.rows)} cells have no run yet and are not shown.")
     return found
 
 

@@ -48,10 +48,12 @@ function trace(figure) {
   const py = (v) => top + ((high - v) / (high - low)) * (height - top - bottom);
   plot.replaceChildren();
   const svg = add(plot, "svg", { width, height, "aria-hidden": "true" });
-  for (const t of ticks(low, high, 4)) {
-    add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: py(t), y2: py(t) });
-    add(svg, "text", { x: left - 6, y: py(t) + 4, "text-anchor": "end" }, tick(t));
-  }
+  const marked = ticks(low, high, 4);
+  labels(marked).forEach((label, i) => {
+    add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: py(marked[i]), y2: py(marked[i]) });
+    add(svg, "text", { x: left - 6, y: py(marked[i]) + 4, "text-anchor": "end" }, label);
+  });
+  add(svg, "text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "step of the episode");
   add(svg, "text", { x: px(0), y: height - 6, "text-anchor": "middle" }, "1");
   add(svg, "text", { x: px(values.length - 1), y: height - 6, "text-anchor": "end" }, whole(values.length));
   add(svg, "path", { class: "mean", stroke: colour(key === "raw" ? 0 : 1), d: `M${values.map((v, i) => `${px(i).toFixed(1)} ${py(v).toFixed(1)}`).join("L")}` });

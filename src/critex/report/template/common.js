@@ -12,8 +12,6 @@ const add = (parent, tag, attributes, text) => {
 const colour = (method) => `var(--c${method % data.colours})`;
 const whole = (value) => Math.round(value).toLocaleString("en");
 const short = (value) => (value === null ? "—" : Math.abs(value) >= 1000 ? whole(value) : String(+value.toPrecision(3)));
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
-const tick = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(0) : Math.abs(value) < 1 ? String(+value.toPrecision(3)) : compact.format(value));
 
 /** Round numbers from low to high, about `count` of them. */
 function ticks(low, high, count) {
@@ -23,6 +21,16 @@ function ticks(low, high, count) {
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
   return found;
+}
+
+/** Labels of ticks, with as many digits as it takes to tell them apart. */
+function labels(values, digits = 3) {
+  const found = values.map((value) => {
+    const size = Math.abs(value), rounded = +value.toPrecision(digits);
+    if (size >= 1) return value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: digits });
+    return value && size < 1e-3 ? rounded.toExponential() : String(rounded);
+  });
+  return digits < 12 && new Set(found).size < found.length ? labels(values, digits + 1) : found;
 }
 
 // Viridis, which is even in brightness and safe for the colour-blind, by a few of its colours.

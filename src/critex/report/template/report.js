@@ -23,7 +23,8 @@ function chart(figure) {
     if (!scaled.length) return [0, 1];
     let low = scaled.reduce((a, b) => Math.min(a, b));
     let high = scaled.reduce((a, b) => Math.max(a, b));
-    const pad = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
+    const varies = high - low > 1e-5 * Math.abs(high); // the data have six digits
+    const pad = varies ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
     return [low - pad, high + pad];
   }
 
@@ -40,14 +41,17 @@ function chart(figure) {
 
     plot.replaceChildren();
     const svg = add(plot, "svg", { width, height, "aria-hidden": "true" });
-    for (const t of ticks(low, high, small ? 4 : width < 520 ? 5 : 7)) {
-      if (log && t !== Math.round(t) && high - low > 1) continue;
-      add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: py(t), y2: py(t) });
-      add(svg, "text", { x: left - 6, y: py(t) + 4, "text-anchor": "end" }, tick(log ? 10 ** t : t));
-    }
-    for (const t of ticks(first, last, width < 520 ? 3 : 6)) {
-      add(svg, "text", { x: px(t), y: height - bottom + 18, "text-anchor": px(t) > width - 30 ? "end" : "middle" }, tick(t));
-    }
+    const marked = ticks(low, high, small ? 4 : width < 520 ? 5 : 7).filter((t) => !log || t === Math.round(t) || high - low <= 1);
+    labels(marked.map((t) => (log ? 10 ** t : t))).forEach((label, i) => {
+      const at = py(marked[i]);
+      add(svg, "line", { class: "grid", x1: left, x2: width - right, y1: at, y2: at });
+      add(svg, "text", { x: left - 6, y: at + 4, "text-anchor": "end" }, label);
+    });
+    const steps = ticks(first, last, width < 520 ? 3 : 6);
+    labels(steps).forEach((label, i) => {
+      const at = px(steps[i]);
+      add(svg, "text", { x: at, y: height - bottom + 18, "text-anchor": at > width - 30 ? "end" : "middle" }, label);
+    });
     add(svg, "text", { x: 0, y: 12 }, ylabel);
     add(svg, "text", { x: width - right, y: height - 4, "text-anchor": "end" }, "environment steps");
 
