@@ -54,8 +54,8 @@ def form_of(embed: Callable[..., Any], given: Form | None = None) -> Form:
     target = embed.module.forward if isinstance(embed, last_hidden) else embed
     if getattr(target, "__func__", None) is nn.Module.forward:
         raise UserError(
-            "the critic has no forward; pass the part of it that computes the value, such as agent.critic, or a function "
-            "that returns φ"
+            "the critic has no forward; pass the part of it that computes the value from observations, such as "
+            "agent.critic, or a function that returns φ, as in lambda s: agent.trunk(s)"
         )
     signature = inspect.signature(target)
     if given is not None:
