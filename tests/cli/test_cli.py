@@ -355,6 +355,7 @@ def test_completion(
     assert "cae_plus" in complete("critex", "train", "dqn", "--explorer", "cae")
     assert complete("critex", "suite", "run", "mujoco-d") == ["mujoco-dsac"]
     assert complete("critex", "regret", "run", "riv") == ["riverswim"]
+    assert complete("critex", "params", "m") == ["minihack"]
     assert complete("critex", "eval", "x", "--allow") == ["--allow-import"]
 
 

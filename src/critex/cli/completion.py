@@ -94,7 +94,7 @@ complete -o default -F _critex critex
 def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """(words for each context such as `train dqn`, values for each flag such as `--explorer`)."""
     from critex.algorithms import ALGORITHMS, algorithm_module
-    from critex.cli import compare, regret
+    from critex.cli import compare, params, regret
     from critex.cli.suite import ACTIONS
     from critex.explorers import EXPLORERS, explorer_class
     from critex.suite import SUITES
@@ -117,6 +117,7 @@ def candidates() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         found[f"compare {name}"] = [*options_of(compare.Options), *own, *bonus]
     extra: dict[str, Iterable[str]] = {
         "doctor": ["habitat"],
+        "params": params.SUITES,
         "table": table_names(),
         "suite run": SUITES,
         "suite show": SUITES,
