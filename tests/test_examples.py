@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -14,26 +12,18 @@ import pytest
 import torch
 
 import critex
+from examples import cae_in_ten_lines
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "cae_in_ten_lines.py"
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cae_in_ten_lines", EXAMPLE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_ten_lines_equal_the_library() -> None:
-    example = load()
-    theirs = example.run(steps=300, seed=3)
+    theirs = cae_in_ten_lines.run(steps=300, seed=3)
 
     torch.manual_seed(3)
     env = gym.make("Pendulum-v1")
     env.action_space.seed(3)
-    critic = example.Critic(3, 1)
+    critic = cae_in_ten_lines.Critic(3, 1)
     explorer = critex.CAE(critic.embed, alpha=0.2, ridge=1.0)
     obs, _ = env.reset(seed=3)
     ours = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,4 @@ def train_arguments(flags: str, seed: int) -> tuple[str, ...]:
 
 def slug(label: str) -> str:
     """The label as a directory name."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in label.replace("ε", "e").lower()).strip(
-        "-"
-    )
+    return re.sub("[^a-z0-9]", "-", label.replace("ε", "e").lower()).strip("-")

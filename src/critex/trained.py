@@ -21,7 +21,6 @@ from critex.run import Checkpoints, Damaged, load_part, read_config
 class Trained:
     """The content of a checkpoint; using it never changes the run."""
 
-    path: Path
     algorithm: str
     cfg: Any
     agent: Agent
@@ -61,4 +60,4 @@ def load_trained(path: Path, critic: MakeCritic | None = None, *, allow_import: 
             load_part(part, module, state["parts"])
         except (Damaged, KeyError, TypeError) as error:
             raise UserError(f"the checkpoint of {path} cannot be used: {error}") from error
-    return Trained(path, name, cfg, agent, state)
+    return Trained(name, cfg, agent, state)

@@ -137,6 +137,12 @@ def test_a_worker_imports_the_module_of_its_environment(
     assert RemoteWorker(to_dict(cfg), 0).worker.collect().steps.reward.shape == (20, 2)
 
 
+def test_a_cluster_that_does_not_answer_is_refused_at_once() -> None:
+    cfg = Config(**CART, workers=1, ray_address="127.0.0.1:1")
+    with pytest.raises(UserError, match="no Ray cluster can be reached at 127.0.0.1:1"):
+        RayWorkers(cfg, make_worker(cfg, CPU).agent)
+
+
 # --- with Ray: a cluster of two nodes on this machine ---
 
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "curves.py"
-
-
-@pytest.fixture(scope="module")
-def curves() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("curves", PATH)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from benchmarks import curves
 
 
 @pytest.mark.parametrize(("option", "kept"), [("'auto'", "0.034567"), ("0.1", "")])
-def test_the_last_automatic_alpha_is_kept(curves: ModuleType, tmp_path: Path, option: str, kept: str) -> None:
+def test_the_last_automatic_alpha_is_kept(tmp_path: Path, option: str, kept: str) -> None:
     run = tmp_path / "E-v0" / "dqn+cae" / "seed-1"
     run.mkdir(parents=True)
     config = f"algorithm = 'dqn'\n[config]\nenv = 'E-v0'\nseed = 1\nalpha = {option}\n"
@@ -36,7 +25,7 @@ def test_the_last_automatic_alpha_is_kept(curves: ModuleType, tmp_path: Path, op
     assert (str(row["alpha"]), row["last_alpha"]) == (option.strip("'"), kept)
 
 
-def test_runs_are_added_to_a_file_without_the_newest_column(curves: ModuleType, tmp_path: Path) -> None:
+def test_runs_are_added_to_a_file_without_the_newest_column(tmp_path: Path) -> None:
     path, key = tmp_path / "runs.csv", {"task": "E-v0", "method": "dqn"}
     curves.write(path, [{**key, "seed": "1", "alpha": "0.1"}])
     new = {**key, "seed": "2", "alpha": "auto", "last_alpha": "0.03"}

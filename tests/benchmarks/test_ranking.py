@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "ranking.py"
-
-
-@pytest.fixture(scope="module")
-def ranking() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ranking", PATH)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ranking"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+from benchmarks import ranking
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -43,7 +30,7 @@ def runs(scores: dict[tuple[str, str], list[float]], finished: bool = True) -> l
 
 
 @pytest.fixture
-def results(ranking: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ranking, "RESULTS", tmp_path)
     write(
         tmp_path / "a" / "runs.csv",
@@ -55,12 +42,12 @@ def results(ranking: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return tmp_path
 
 
-def test_the_page_is_up_to_date(ranking: ModuleType) -> None:
+def test_the_page_is_up_to_date() -> None:
     """If this fails, results/ has changed: python benchmarks/ranking.py."""
     assert ranking.PAGE.read_text(encoding="utf-8") == ranking.page(*ranking.load())
 
 
-def test_reading(ranking: ModuleType, results: Path) -> None:
+def test_reading(results: Path) -> None:
     scores, others = ranking.load()
     found = {(str(s.task), s.explorer) for s in scores}
     assert found == {
@@ -72,7 +59,7 @@ def test_reading(ranking: ModuleType, results: Path) -> None:
     assert ranking.load()[1] == ["c/loss.csv"]
 
 
-def test_a_single_seed_adds_nothing_to_the_interval(ranking: ModuleType) -> None:
+def test_a_single_seed_adds_nothing_to_the_interval() -> None:
     def mean(tasks: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         return np.concatenate([x for _, x in tasks], axis=-1).mean(-1)
 
@@ -82,14 +69,14 @@ def test_a_single_seed_adds_nothing_to_the_interval(ranking: ModuleType) -> None
     assert math.isnan(ranking.estimate(mean, [one]).low)
 
 
-def test_scores_are_shares_of_the_best_mean(ranking: ModuleType, results: Path) -> None:
+def test_scores_are_shares_of_the_best_mean(results: Path) -> None:
     scores = {str(task): found for task, found in ranking.normalised(ranking.load()[0]).items()}
     assert scores["Pond, ppo"]["none"] == {1: pytest.approx(3 / 6), 2: pytest.approx(5 / 6)}  # from −2 to 4
     assert scores["Pond, ppo"]["rnd"] == {1: 0, 2: 0}
     assert scores["Lake, sac"]["cae (root)"] == {1: 0.5, 2: 0.5}  # from 0 to 10
 
 
-def test_ranking(ranking: ModuleType, results: Path) -> None:
+def test_ranking(results: Path) -> None:
     places = {p.explorer: p for p in ranking.ranking(ranking.normalised(ranking.load()[0]))}
     assert list(places) == ["cae", "cae (other)", "cae (root)", "rnd"] and "none" not in places
     cae = places["cae"]
@@ -100,7 +87,7 @@ def test_ranking(ranking: ModuleType, results: Path) -> None:
     assert places["cae (root)"].worst == (-0.5, 0.5, ranking.Task("b", "sac", "Lake"))
 
 
-def test_it_grows(ranking: ModuleType, results: Path) -> None:
+def test_it_grows(results: Path) -> None:
     before = ranking.page(*ranking.load())
     write(results / "new" / "runs.csv", runs({("Sea", "dqn"): [0.0], ("Sea", "dqn+noveld"): [1.0]}))
     after = ranking.page(*ranking.load())
@@ -109,7 +96,7 @@ def test_it_grows(ranking: ModuleType, results: Path) -> None:
     assert math.isnan(noveld.score.low) and ranking.shown(noveld.score) == "1.00"
 
 
-def test_deepsea_counts_the_deepest_size(ranking: ModuleType, results: Path) -> None:
+def test_deepsea_counts_the_deepest_size(results: Path) -> None:
     flags = "--explorer cae --bonus.strategy thompson --alpha 0.05"
     rows = [
         {"part": part, "method": "x", "size": n, "seed": 1, "solved": solved, "flags": flags}
@@ -123,7 +110,7 @@ def test_deepsea_counts_the_deepest_size(ranking: ModuleType, results: Path) -> 
     assert [s.value for s in ranking.load()[0] if s.task.suite == "sea"] == [5, 5]  # both seeds ran on 5 only
 
 
-def test_a_run_counts_once(ranking: ModuleType, results: Path) -> None:
+def test_a_run_counts_once(results: Path) -> None:
     for folder in ("one", "other"):
         write(results / folder / "runs.csv", runs({("Sea", "dqn"): [0.0]}))
     with pytest.raises(SystemExit, match="none on Sea, dqn, seed 1: two runs"):

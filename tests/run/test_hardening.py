@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-import toy
-
 from critex.cli import main
 from critex.errors import UserError
 from critex.ranges import Count, Options, Probability, Range, check_ranges
 from critex.run import Interrupted, Run, RunConfig, from_dict, read_config, read_metrics
 from critex.run.checkpoint import read_checkpoint, write_checkpoint
 from critex.run.files import Lock, in_use
+from tests.run import toy
 
 QUICK = "--env CartPole-v1 --steps 300 --learning-starts 50 --log-every 50 --no-tensorboard".split()
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import random
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,18 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from critex.errors import UserError
 from critex.run import TIMING_FIELDS, Interrupted, Run, RunConfig, from_dict, read_config, read_metrics
 from critex.run.seeding import limit_threads
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec
-    assert spec.loader
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-toy = load("toy")
+from tests.run import toy
 
 
 class Part:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from critex.errors import UserError
-from critex.suite import launch, places
+from critex.suite import launch
 from critex.suite.places import RayCluster, ray_cluster
 
 from .test_launch import STEPS, begun, job, metrics, pid_of, story, wait_for
@@ -100,25 +99,3 @@ def test_after_a_killed_launcher_of_a_cluster_nothing_is_lost(tmp_path: Path) ->
     assert launch([one, other], ledger=tmp_path) == []
     assert one.finished and other.finished
     assert metrics(one) == metrics(other)
-
-
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install 'critex\[ray\]'"), ray_cluster(None, 1):
-        pass
-
-
-@needs_ray
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [("127.0.0.1:1", "reached at 127.0.0.1:1: .*refused"), ("nonsense", "an address is auto, host:6379")],
-)
-def test_an_address_where_nobody_is_is_refused_at_once(address: str, message: str) -> None:
-    with pytest.raises(UserError, match=message), ray_cluster(address, 1):
-        pass
-
-
-def test_long_messages_become_one_line() -> None:
-    error: Any = ValueError("a\n  b")
-    assert places.one_line(error) == "a b"
-    assert len(places.one_line(ValueError("x" * 1000))) < 450

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +24,7 @@ from critex.data import derive_seed
 from critex.errors import UserError
 from critex.explorers import Explorer
 from critex.run import to_dict
+from critex.run.cluster import connect
 from critex.run.seeding import limit_threads
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class RayWorkers:
         self._slots: list[Slot] = []
         self._idle: list[Slot] = []
         self._running: dict[Any, Slot] = {}
-        self._ray, self._own = connect(cfg.ray_address, cfg.workers)
+        self._ray, self._own = connect(cfg.ray_address, max(cfg.workers, os.cpu_count() or 1))
         self._actor = self._ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RemoteWorker)
 
     def collect(self) -> Unroll:
@@ -296,21 +296,3 @@ class RayWorkers:
 def _last_line(error: Exception) -> str:
     """The error itself, without Ray's account of where it was raised."""
     return str(error).strip().splitlines()[-1].removeprefix("critex.errors.UserError: ")
-
-
-def connect(address: str, cpus: int) -> tuple[Any, bool]:
-    """Ray, and whether it was started here: on this machine, or connected to the cluster at `address`."""
-    try:
-        ray = import_module("ray")
-    except ImportError:
-        raise UserError('workers need Ray; pip install "critex[ray]"') from None
-    if ray.is_initialized():
-        return ray, False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own = {"address": "local", "num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
-    try:
-        ray.init(**({"address": address} if address else own), log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        where = f"no Ray cluster can be reached at {address}" if address else "Ray does not start here"
-        raise UserError(f"{where}: {' '.join(str(error).split())[:300]}") from error
-    return ray, True

@@ -1,5 +1,6 @@
 """Transitions, which environment, explorer and algorithm exchange, and the buffers that store them."""
 
+from critex.data.episode import Episode
 from critex.data.replay import Replay
 from critex.data.returns import gae, n_step_return
 from critex.data.rollout import Rollout
@@ -10,6 +11,7 @@ from critex.data.vtrace import vtrace
 
 __all__ = [
     "Batch",
+    "Episode",
     "Replay",
     "Rollout",
     "Transition",

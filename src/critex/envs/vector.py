@@ -7,7 +7,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
-from critex.data import Transition, Tree, derive_seed
+from critex.data import Episode, Transition, Tree, derive_seed
 from critex.data.tree import tree_map
 from critex.envs.families import make
 from critex.envs.workers import Group, Local, Outcome, SharedArrays, Worker, close_all
@@ -26,19 +26,6 @@ from critex.errors import UserError
 
 HISTORY = 100_000
 """Length of the longest episode whose actions are kept, for exact resume."""
-
-
-@dataclass(frozen=True)
-class Episode:
-    """A finished episode: which env it ran in, its length, the sum of its extrinsic rewards."""
-
-    env: int
-    length: int
-    return_: float
-    ago: int = 0
-    """Steps that all envs together have taken since the step that ended it."""
-    measures: dict[str, float] = field(default_factory=dict)
-    """Other measures of the env, such as `coverage`: `info["measures"]` of the step that ended the episode."""
 
 
 class Envs:

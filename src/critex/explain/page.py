@@ -129,7 +129,8 @@ def _data(it: Explanation) -> dict[str, Any]:
             for step in episode.steps
         ]
         episodes.append({"steps": steps, "end": episode.end})
-    return {"episodes": episodes, "frames": list(frames), "shape": _shape(it), "training": _training(it)}
+    training = None if it.training is None else it.training.astype(int).tolist()
+    return {"episodes": episodes, "frames": list(frames), "shape": _shape(it), "training": training}
 
 
 def _six(value: float) -> float:
@@ -144,7 +145,3 @@ def _shape(it: Explanation) -> tuple[int, int] | None:
         rows, columns = it.training.shape
         corners.append((rows, columns))
     return (max(r for r, _ in corners), max(c for _, c in corners)) if cells else None
-
-
-def _training(it: Explanation) -> list[list[int]] | None:
-    return None if it.training is None else it.training.astype(int).tolist()

@@ -78,9 +78,6 @@ def explain(
     allow_import: bool = False,
 ) -> tuple[Path, list[str]]:
     """Write the page of a run; return its path, and notes and warnings about it."""
-    for name, value in (("episodes", episodes), ("max-steps", max_steps)):
-        if value < 1:
-            raise UserError(f"--{name} must be at least 1, got {value}")
     with without("MUJOCO_GL"):  # a missing GL library must fail when we render, not on import
         trained = load_trained(path, allow_import=allow_import)
     envs, note = drawable(trained.cfg.env, derive_seed(seed, "envs"))

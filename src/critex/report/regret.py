@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from critex.errors import UserError
-from critex.report.figures import DASHES, LIGHT, new_figure
+from critex.report.figures import DASHES, LIGHT, new_figure, write_csv
 from critex.report.page import page
 from critex.run.files import atomic_write, disk_errors
 from critex.run.record import CARD
@@ -123,12 +122,9 @@ def report_regret(out: Path) -> tuple[list[list[Result]], Path]:
             picture = base64.b64encode(draw(group, report / f"{name}.png")).decode()
             rows = [result.row() for result in group]
             sections.append({"name": name, "rows": rows, "picture": f"data:image/png;base64,{picture}"})
-        with (report / "slopes.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(results[0].numbers()), lineterminator="\n")
-            writer.writeheader()
-            for result in results:
-                rounded = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in result.numbers().items()}
-                writer.writerow(rounded)
+        every = [result.numbers() for result in results]
+        rounded = [[f"{v:.6g}" if isinstance(v, float) else v for v in each.values()] for each in every]
+        write_csv(report / "slopes.csv", [list(every[0]), *rounded])
         suite, note = SUITES[manifest.suite], NOTE.format(budget=manifest.budget)
         if any(result.method == THEOREM for result in results):
             note += RIGHT

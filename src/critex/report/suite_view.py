@@ -66,9 +66,8 @@ def suite_view(grid: Grid, cells: Cells, key: str, out: Path) -> dict[str, Any]:
             }
             for panel in shown
         ],
-        "caption": max(
-            (panel.figure.caption for panel in shown), key=len, default=""
-        ),  # some runs may have stopped
+        # The longest one also says that some runs have stopped.
+        "caption": max((panel.figure.caption for panel in shown), key=len, default=""),
         "key": key,
         "cards": cards(grid, cells, clock),
         "clock": [(task, list(rows)) for task, rows in groupby(timed, key=lambda c: c.task)],

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from critex.data.seeds import derive_seed
+from critex.data import Episode, derive_seed
 from critex.data.tree import Tree
 from critex.run.seeding import preserved_rng, seed_everything
 
@@ -26,30 +26,6 @@ class Recurrent(Protocol):
         """Reset the recurrent state of the environments whose episode ended, [N]."""
 
 
-class EpisodeLike(Protocol):
-    """A finished episode."""
-
-    @property
-    def env(self) -> int:
-        """Index of its environment in the vector."""
-
-    @property
-    def return_(self) -> float:
-        """Extrinsic return, the plain sum of the environment's rewards."""
-
-    @property
-    def length(self) -> int:
-        """Steps."""
-
-    @property
-    def ago(self) -> int:
-        """Environment steps taken since it ended; 0 if episodes are reported as they end."""
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """Other measures of the environment, such as `coverage`."""
-
-
 class EvalEnvs(Protocol):
     """The interface that an evaluation needs from a vector of environments."""
 
@@ -60,7 +36,7 @@ class EvalEnvs(Protocol):
     def step(self, action: torch.Tensor, /) -> tuple[Any, Tree]:
         """(transition, the next observation to act on)."""
 
-    def pop_episodes(self) -> Any:
+    def pop_episodes(self) -> list[Episode]:
         """The episodes that finished since the last call."""
 
     def close(self) -> object:
@@ -86,21 +62,20 @@ def evaluate(
     """
     n = min(episodes, MAX_ENVS)
     quota = [episodes // n + (i < episodes % n) for i in range(n)]
-    played: list[list[EpisodeLike]] = [[] for _ in range(n)]
+    played: list[list[Episode]] = [[] for _ in range(n)]
     with preserved_rng(), torch.no_grad():
         seed_everything(derive_seed(seed, "policy"))
         envs = make_envs(n, seed=derive_seed(seed, "envs"))
         try:
-            obs, steps = envs.obs, 0
-            while any(len(p) < q for p, q in zip(played, quota, strict=True)) and steps < max_steps * max(
-                quota
-            ):
+            obs = envs.obs
+            for _ in range(max_steps * max(quota)):
                 transition, obs = envs.step(policy(obs))
-                steps += 1
                 if isinstance(policy, Recurrent):
                     policy.restart(transition.ended)
                 for episode in envs.pop_episodes():
                     played[episode.env].append(episode)
+                if all(len(p) >= q for p, q in zip(played, quota, strict=True)):
+                    break
         finally:
             envs.close()
     counted = [episode for p, q in zip(played, quota, strict=True) for episode in p[:q]]

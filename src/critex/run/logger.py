@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from critex.data import Episode
 from critex.errors import UserError
 from critex.run.config import RunConfig
-from critex.run.evaluation import EpisodeLike
 from critex.run.metrics import METRICS, MetricsFile, plain_numbers
 from critex.run.progress import EPISODES
 from critex.run.sinks import Sink, open_sinks
@@ -49,7 +49,7 @@ class Logger:
         for sink in self._sinks:
             sink.write(line)
 
-    def episodes(self, step: int, episodes: Iterable[EpisodeLike]) -> None:
+    def episodes(self, step: int, episodes: Iterable[Episode]) -> None:
         """Write one line for each finished episode, at the step that ended it."""
         for episode in episodes:
             value = float(episode.return_)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from critex.console import lost_output, notice, open_standard_streams
-from critex.data import Transition, derive_seed
+from critex.data import Episode, Transition, derive_seed
 from critex.data.files import Damaged, atomic_write, own_directory, refuse_link, sync_directory
 from critex.errors import UserError
 from critex.ranges import check_ranges
@@ -28,7 +28,7 @@ from critex.run.checkpoint import (
     without_tensors,
 )
 from critex.run.config import RunConfig, to_dict
-from critex.run.evaluation import EpisodeLike, MakeEnvs, Policy, evaluate
+from critex.run.evaluation import MakeEnvs, Policy, evaluate
 from critex.run.files import LOCK, Lock, disk_errors
 from critex.run.interrupt import Interrupted, StopSignals
 from critex.run.logger import Logger, next_multiple
@@ -275,7 +275,7 @@ class Run:
 
     # Logging and evaluation ---------------------------------------------------------------------------------
 
-    def episodes(self, episodes: Iterable[EpisodeLike]) -> None:
+    def episodes(self, episodes: Iterable[Episode]) -> None:
         """Log each finished episode: extrinsic return, length, env."""
         self._log.episodes(self.step, episodes)
 

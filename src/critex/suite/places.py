@@ -9,10 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from critex.errors import UserError
+from critex.run.cluster import connect, one_line
 from critex.run.files import disk_errors
 from critex.run.record import versions
 from critex.suite.jobs import Job
@@ -144,39 +143,9 @@ class _RayWorker:
 @contextlib.contextmanager
 def ray_cluster(address: str | None, cpus: int) -> Iterator[RayCluster]:
     """The cluster at `address`, or a new one on this machine with `cpus` CPUs that ends with the block."""
-    try:
-        ray = import_module("ray")
-    except ImportError:
-        raise UserError("ray is not installed; install it with: pip install 'critex[ray]'") from None
-    if address:
-        _knock(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own: dict[str, Any] = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
-    try:
-        ray.init(**({"address": address} if address else own), log_to_driver=False, logging_level="ERROR")
-    except Exception as error:
-        ray.shutdown()
-        what = f"no Ray cluster can be reached at {address}" if address else "Ray does not start here"
-        raise UserError(f"{what}: {one_line(error)}") from error
+    ray, own = connect(address, cpus)
     try:
         yield RayCluster(ray)
     finally:
-        ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """Refuse an address that does not answer: Ray itself would keep trying for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host and address in ("auto", "local"):
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError) as error:
-        why = error if isinstance(error, OSError) else "an address is auto, host:6379 or ray://host:10001"
-        raise UserError(f"no Ray cluster can be reached at {address}: {why}") from error
-
-
-def one_line(error: Exception) -> str:
-    """An error message on one line, shortened if it is a whole traceback."""
-    text = " ".join(str(error).split())
-    return text if len(text) < 400 else f"{text[:200]} … {text[-200:]}"
+        if own:
+            ray.shutdown()

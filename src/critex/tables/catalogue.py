@@ -50,7 +50,7 @@ class NamedTable:
 
 def table_names() -> list[str]:
     """Every name that `table_named` knows."""
-    return list(dict.fromkeys((*SUITES, PARAMETERS)))
+    return [*SUITES, PARAMETERS]
 
 
 def table_named(name: str) -> NamedTable:

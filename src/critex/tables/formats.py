@@ -173,7 +173,7 @@ def latex(grid: Grid) -> str:
     """One `table` with booktabs rules for each; the notes follow the last one."""
     parts = ["% needs \\usepackage{booktabs}"]
     for sheet in sheets(grid):
-        groups = ["\n".join(_latex_row(row) for row in rows) for rows in (*sheet.groups,)]
+        groups = ["\n".join(_latex_row(row) for row in rows) for rows in sheet.groups]
         body = "\n\\midrule\n".join([_latex_row(sheet.header), *groups])
         align = "l" * sheet.labels + "r" * (len(sheet.header) - sheet.labels)
         parts.append(
