@@ -123,8 +123,10 @@ class Actions:
                 f"action space {space} is not supported; Discrete and Box are; for another, give action_dim= and pass the "
                 "actions as vectors of that length, one-hot for example"
             )
-        discrete, size, bounds = read_actions(space)
-        return cls(size, start=int(space.start)) if discrete else cls(None, size, bounds)
+        _, size, bounds = read_actions(space)
+        if isinstance(space, gym.spaces.Discrete):
+            return cls(size, start=int(space.start))
+        return cls(None, size, bounds)
 
     def checked(self, action: Tensor, axes: int, form: Form) -> Tensor:
         """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
