@@ -165,9 +165,10 @@ def test_thompson_shares_one_draw_over_actions_for_an_episode() -> None:
     assert not torch.equal(explorer.measure_actions(obs)[0], raw)
 
 
-def test_thompson_as_a_reward_has_the_law_of_its_direction() -> None:
-    """Δθᵀφ ~ N(0, φᵀA⁻¹φ), fresh for each transition."""
-    cfg = EllipticalConfig(strategy="thompson", scaling="none", ridge=2.0, scope="episodic")
+@pytest.mark.parametrize(("scope", "hold"), [("episodic", False), ("lifelong", True)])
+def test_thompson_as_a_reward_has_the_law_of_its_direction(scope: Any, hold: bool) -> None:
+    """Δθᵀφ ~ N(0, φᵀA⁻¹φ): fresh for each transition, or held, with another one for each env."""
+    cfg = EllipticalConfig(strategy="thompson", scaling="none", ridge=2.0, scope=scope, thompson_hold=hold)
     explorer = CAEExplorer(cfg, setting(num_envs=4000))
     step = at(steps(1, n=1), 0).map(lambda x: x.expand(4000, *x.shape[1:]))
     b = explorer.bonus(step)
