@@ -118,15 +118,15 @@ class Actions:
     @classmethod
     def of(cls, space: gym.Space[Any]) -> Actions:
         """Read an action space."""
-        if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
-            raise UserError(
-                f"action space {space} is not supported; Discrete and Box are; for another, give action_dim= and pass the "
-                "actions as vectors of that length, one-hot for example"
-            )
-        _, size, bounds = read_actions(space)
         if isinstance(space, gym.spaces.Discrete):
-            return cls(size, start=int(space.start))
-        return cls(None, size, bounds)
+            return cls(int(space.n), start=int(space.start))
+        if isinstance(space, gym.spaces.Box):
+            _, size, bounds = read_actions(space)
+            return cls(None, size, bounds)
+        raise UserError(
+            f"action space {space} is not supported; Discrete and Box are; for another, give action_dim= and pass the "
+            "actions as vectors of that length, one-hot for example"
+        )
 
     def checked(self, action: Tensor, axes: int, form: Form) -> Tensor:
         """Actions with `axes` leading axes as the embedding takes them; discrete ones become integers in [0, num_actions)."""
