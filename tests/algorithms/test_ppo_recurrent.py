@@ -260,7 +260,7 @@ def test_bad_options_are_one_line() -> None:
     with pytest.raises(UserError, match="advantages of one step cannot be normalised"):
         Config(rollout=1, num_envs=2, minibatches=2, normalize_advantage=True)
     envs = Envs("Pendulum-v1", 1)
-    with pytest.raises(UserError, match="needs Discrete actions"):
+    with pytest.raises(UserError, match="needs discrete actions"):
         RecurrentPPO(Config(), envs.observation_space, envs.action_space, torch.device("cpu"))
 
 

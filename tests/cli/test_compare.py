@@ -40,7 +40,7 @@ def test_runs_differ_in_the_bonus_alone(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as stop:
         compare(tmp_path, "--seeds", "2", "--explorer", "cae", "--alpha", "0.3", "--hidden", "8")
     assert stop.value.code == 2
-    assert "begun with another hidden; choose another --out" in capsys.readouterr().err
+    assert "begun with hidden [8, 5], not [8]; choose another --out" in capsys.readouterr().err
 
 
 def test_an_environment_of_ones_own_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,9 @@ class RecurrentPPO:
         device: torch.device,
     ) -> None:
         if not isinstance(action_space, gym.spaces.Discrete):
-            raise UserError(f"ppo_recurrent needs Discrete actions, {cfg.env} has {action_space}")
+            raise UserError(
+                f"ppo_recurrent needs discrete actions, {cfg.env} has {action_space}; use ppo, sac, td3 or dsac"
+            )
         self.cfg, self.device, self.actions = cfg, device, int(action_space.n)
         self.net = RecurrentActorCritic(
             observation_space,

@@ -147,5 +147,5 @@ def require_same_options(path: Path, cfg: Any) -> None:
 
     found, given = flat(read_config(path)[1]), flat(to_dict(cfg))
     other = [name for name in given if name in found and found[name] != given[name]]
-    if changed := [name for name in other if name != "out"]:
-        raise UserError(f"{path} was begun with another {', '.join(changed)}; choose another --out")
+    if changed := [f"{name} {found[name]}, not {given[name]}" for name in other if name != "out"]:
+        raise UserError(f"{path} was begun with {', '.join(changed)}; choose another --out")
