@@ -114,11 +114,12 @@ class Trial:
         return Job(f"{self.method}, N = {self.size}, seed {self.seed}", out / self.part / slug, train, steps)
 
     def row(self, out: Path) -> dict[str, object]:
-        """What came of it: the episode at which the greedy policy solved it, or nothing."""
+        """Episodes until the greedy policy solved it, or nothing; the effective dimension of A, its maximum and its last."""
         job = self.job(out)
         lines = [json.loads(line) for line in (job.out / "metrics.jsonl").read_text().splitlines()]
         evaluations = [line for line in lines if line["kind"] == "eval"]
         solved = next((line["step"] // self.size for line in evaluations if line["return"] >= 0.9), "")
+        dimensions = [round(x["effective_dimension"]) for x in lines if "effective_dimension" in x] or [""]
         card = json.loads((job.out / "card.json").read_text())
         return {
             "part": self.part,
@@ -128,6 +129,8 @@ class Trial:
             "solved": solved,
             "episodes": lines[-1]["step"] // self.size,
             "seconds": round(card["totals"]["seconds"]),
+            "most_dimensions": max(dimensions),
+            "last_dimensions": dimensions[-1],
             "flags": self.flags,
         }
 
@@ -164,7 +167,7 @@ def store(rows: list[dict[str, object]]) -> None:
     )
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        names = ["part", "method", "size", "seed", "solved", "episodes", "seconds", "flags"]
+        names = "part method size seed solved episodes seconds most_dimensions last_dimensions flags".split()
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(every)
